@@ -1,0 +1,76 @@
+"""The command line. Rooms are imported when a command needs them, so that `--help` answers at once."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from seriatim.version import VERSION
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+_COMMANDS: dict[str, str] = {
+    "run": "seriatim.cli.run",
+    "status": "seriatim.cli.status",
+    "sessions": "seriatim.cli.status",
+    "broker": "seriatim.cli.broker",
+    "doctor": "seriatim.cli.doctor",
+    "init": "seriatim.cli.init",
+    "produce": "seriatim.cli.produce",
+    "verify": "seriatim.cli.verify",
+}
+_SUMMARIES: dict[str, str] = {
+    "run": "Run a job.",
+    "status": "Where a job stands: epoch, positions, lag, sessions, last commit.",
+    "sessions": "The capture sessions of a job.",
+    "broker": "A Kafka broker on this machine, for development.",
+    "doctor": "Check Java, jars, Python, broker and storage.",
+    "init": "Write a small job file that runs.",
+    "produce": "Simulated capture sites, against any broker.",
+    "verify": "Check the table against Kafka, independently.",
+}
+
+
+class _Lazy(click.Group):
+    """Knows its commands by name and loads each from its module when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = __import__(_COMMANDS[cmd_name], fromlist=["COMMANDS"])
+        commands: dict[str, click.Command] = module.COMMANDS
+        return commands[cmd_name]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_SUMMARIES.items()))
+
+
+@click.group(cls=_Lazy, context_settings=CONTEXT, epilog="Example: seriatim init && seriatim broker start && seriatim run books.py")
+@click.version_option(VERSION, prog_name="seriatim")
+def seriatim() -> None:
+    """Ordered stateful streaming on Spark: Kafka to Delta tables, strictly in order, exactly once."""
+
+
+def main() -> None:
+    sys.exit(guarded(lambda: seriatim.main(standalone_mode=False)))
+
+
+def guarded(call: Callable[[], Any]) -> int:
+    """Exit code of a call. Errors of ours become three lines, never a traceback."""
+    from seriatim.errors import SeriatimError
+
+    try:
+        result = call()
+    except SeriatimError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,39 @@
+"""The part of an epoch that runs in Spark's Python workers. Imports no pyspark: workers only need Arrow."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import pyarrow as pa
+
+from seriatim.loader import JobRef
+from seriatim.model import Partition
+from seriatim.partition.result import LaneStart, encode_report
+from seriatim.partition.task import run_task
+from seriatim.store import Store
+
+REPORT_COLUMN = "report"
+_SCHEMA = pa.schema({REPORT_COLUMN: pa.binary()})
+
+
+class _Start(msgspec.Struct, frozen=True):
+    partition: Partition
+    start: LaneStart
+
+
+_encode_starts = msgspec.msgpack.Encoder().encode
+_decode_starts = msgspec.msgpack.Decoder(list[_Start]).decode
+
+
+class LaneTask:
+    """Callable on an iterator of Arrow batches; gives one small row a lane. Travels to workers as text and bytes."""
+
+    def __init__(self, ref: JobRef, store: Store, starts: Mapping[Partition, LaneStart]) -> None:
+        self._ref = ref
+        self._store = store
+        self._starts = _encode_starts([_Start(partition, start) for partition, start in starts.items()])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        program = self._ref.load().program
+        starts = {item.partition: item.start for item in _decode_starts(self._starts)}
+        for report in run_task(program, self._store, starts, batches):
+            yield pa.RecordBatch.from_arrays([pa.array([encode_report(report)], pa.binary())], schema=_SCHEMA)

@@ -1,0 +1,56 @@
+"""Strict: in order, none skipped.
+
+Sequence numbers, where messages carry them, grow by one. A number that was already seen is a repeat: dropped, counted.
+A hole is a violation. A snapshot with a *smaller* number is the producer starting anew: accepted, counting goes on from
+there. (Were it dropped as a repeat, every message after it would be dropped too, silently.)
+
+A session begins with a snapshot (`require_snapshot`), and the chunks of a snapshot come in turn with nothing between.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from seriatim.integrity.verdict import ACCEPT, DROP, Refuse, SessionFacts, Verdict
+from seriatim.model import Changes, Message, Snapshot
+
+
+class Strict(msgspec.Struct, frozen=True):
+    on_violation: Literal["fail"] = "fail"
+    require_snapshot: bool = True
+
+    def judge(self, session: SessionFacts, message: Message[Any]) -> Verdict:
+        sequence = message.sequence
+        last = session.sequence
+        if sequence is not None and last is not None and sequence != last + 1:
+            if sequence > last + 1:
+                return Refuse(f"sequence gap: expected {last + 1}, got {sequence}: {_missing(sequence - last - 1)}")
+            if not isinstance(message, Snapshot) or (sequence == last and not _next_chunk(session, message)):
+                return DROP
+        if isinstance(message, Snapshot):
+            return _judge_chunk(session, message)
+        if session.chunks_seen:
+            return Refuse(f"the snapshot is not complete: {session.chunks_seen} chunks came, then another message")
+        if self.require_snapshot and session.snapshot_offset is None and isinstance(message, Changes):
+            return Refuse("a change came before the session's first snapshot")
+        return ACCEPT
+
+
+def _missing(count: int) -> str:
+    return "1 message is missing" if count == 1 else f"{count} messages are missing"
+
+
+def _next_chunk(session: SessionFacts, message: Snapshot[Any]) -> bool:
+    """A producer may give all chunks of one snapshot the same number."""
+    return message.chunk is not None and message.chunk.index == session.chunks_seen > 0
+
+
+def _judge_chunk(session: SessionFacts, message: Snapshot[Any]) -> Verdict:
+    if message.chunk is None or message.chunk.index == 0:
+        return ACCEPT  # a whole snapshot, or the first chunk of one: whatever was half-way is void
+    if message.chunk.index != session.chunks_seen or message.chunk.count != session.chunk_count:
+        return Refuse(
+            f"snapshot chunk out of turn: expected chunk {session.chunks_seen} of {session.chunk_count or 'none'}, "
+            f"got chunk {message.chunk.index} of {message.chunk.count}"
+        )
+    return ACCEPT

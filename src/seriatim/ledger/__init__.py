@@ -1,0 +1,1 @@
+"""Positions, state and output in one atomic commit. The only room that makes things visible."""

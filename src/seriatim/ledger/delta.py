@@ -1,0 +1,141 @@
+"""One Delta table: created, read and appended to through delta-rs. Knows log versions and `txn`, not epochs' meaning."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import SchemaMismatchError as DeltaSchemaMismatch
+from deltalake.transaction import AddAction, RemoveAction
+
+from seriatim import clock, paths
+from seriatim.errors import ConfigurationError, StorageFailure
+from seriatim.output.parquet import FileRef
+from seriatim.store import Store
+
+
+class CommitRefused(Exception):
+    """The log has moved on in a way that conflicts with ours. It did not happen."""
+
+
+class CommitUncertain(Exception):
+    """The commit was reported as failed; whether it happened must be looked up."""
+
+
+class OutputTable:
+    """A table of one job. `epoch` is what its log says under the job's name, as of the snapshot held."""
+
+    def __init__(self, store: Store, name: str, app_id: str, table: DeltaTable) -> None:
+        self.name = name
+        self._store = store
+        self._app_id = app_id
+        self._table = table
+
+    @classmethod
+    def open(cls, store: Store, name: str, app_id: str) -> "OutputTable | None":
+        url = store.table_url(name)
+        try:
+            return cls(store, name, app_id, DeltaTable(url, storage_options=store.options or None))
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            raise _failure(f"The table {url} can not be opened.", error) from error
+
+    @classmethod
+    def create(cls, store: Store, name: str, app_id: str, schema: pa.Schema, description: str) -> "OutputTable":
+        url = store.table_url(name)
+        try:
+            if store.local:
+                Path(url).mkdir(parents=True, exist_ok=True)
+            DeltaTable.create(
+                url, schema, mode="ignore", name=name, description=description, storage_options=store.options or None
+            )
+        except (DeltaError, OSError) as error:
+            raise _failure(f"The table {url} can not be created.", error) from error
+        table = cls.open(store, name, app_id)
+        assert table is not None, "a table that was just created can be opened"
+        return table
+
+    @property
+    def epoch(self) -> int | None:
+        return self._table.transaction_version(self._app_id)
+
+    @property
+    def version(self) -> int:
+        return self._table.version()
+
+    def schema(self) -> pa.Schema:
+        return pa.schema(self._table.schema().to_arrow())  # type: ignore[arg-type]  # an arro3 schema, taken over the C interface
+
+    def refresh(self) -> None:
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise _failure(f"The log of {self._store.table_url(self.name)} can not be read.", error) from error
+
+    def append(self, files: tuple[FileRef, ...], epoch: int) -> None:
+        """One log entry: these files and `txn(app_id, epoch)`, from the snapshot held. Never refreshes before it writes.
+
+        SUBTLE: delta-rs compares with what was committed since *this* snapshot and refuses if the job's `txn` is among
+        it. A refresh in here would move the snapshot past another driver's commit, and fencing would be gone.
+        """
+        adds: list[AddAction | RemoveAction] = [
+            AddAction(paths.inside_table(self.name, file.path), file.size, {}, clock.now_ms(), True, file.stats)
+            for file in files
+        ]
+        properties = CommitProperties(
+            custom_metadata={"seriatim.epoch": str(epoch)}, app_transactions=[Transaction(self._app_id, epoch)]
+        )
+        try:
+            self._table.create_write_transaction(
+                adds, mode="append", schema=self._table.schema(), commit_properties=properties
+            )
+        except CommitFailedError as error:
+            raise CommitRefused(_line(error)) from error
+        except (DeltaError, OSError) as error:
+            raise CommitUncertain(_line(error)) from error
+
+
+def check_schema(table: OutputTable, wanted: pa.Schema, url: str) -> None:
+    """The table at hand must have exactly the columns that the job writes."""
+    present = {field.name: field for field in table.schema()}
+    expected = {field.name: field for field in wanted}
+    differences = [
+        *(f"{name} is new" for name in expected if name not in present),
+        *(f"{name} is no longer there" for name in present if name not in expected),
+        *(
+            f"{name} is {present[name].type}, the job writes {field.type}"
+            for name, field in expected.items()
+            if name in present and not _same_type(present[name].type, field.type)
+        ),
+    ]
+    if differences:
+        raise ConfigurationError(
+            f"The job's columns differ from the table {url}.",
+            detail="; ".join(differences) + ".",
+            hint="Give the changed job another `storage`, or change the row type back.",
+        )
+
+
+def _same_type(left: Any, right: Any) -> bool:
+    """Delta does not keep the names of list elements, nor the difference between string and large_string."""
+    return bool(_shape(left) == _shape(right))
+
+
+def _shape(kind: Any) -> Any:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return ("list", _shape(kind.value_type))
+    if pa.types.is_struct(kind):
+        return ("struct", tuple((field.name, _shape(field.type)) for field in kind))
+    return str(kind).removeprefix("large_").replace("string_view", "string").replace("binary_view", "binary")
+
+
+def _failure(primary: str, error: Exception) -> StorageFailure | ConfigurationError:
+    if isinstance(error, PermissionError | NotADirectoryError | DeltaSchemaMismatch) or "ermission denied" in str(error):
+        return ConfigurationError(primary, detail=_line(error), hint="Check the path, and that this user may write there.")
+    return StorageFailure(primary, detail=_line(error), hint="Check disk space, network and permissions.")
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:300]

@@ -1,0 +1,193 @@
+"""The ledger of one job: recover, commit, roll followers forward. Looks, asks `protocol`, and does what it is told."""
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from seriatim import clock, failpoint, paths
+from seriatim.errors import CommitUnresolved, EnvironmentFailure, Fenced, SeriatimError
+from seriatim.ledger import manifest as manifests
+from seriatim.ledger import protocol
+from seriatim.ledger.delta import CommitRefused, CommitUncertain, OutputTable, check_schema
+from seriatim.ledger.manifest import LanePosition, Manifest, Writer
+from seriatim.output.events import SCHEMA as SESSION_EVENTS
+from seriatim.output.parquet import FileRef
+from seriatim.partition.result import LaneResult
+from seriatim.store import Store
+from seriatim.version import VERSION
+
+TAKE_OVER_TRIES: Final = 20
+FOLLOWER_SCHEMAS: Mapping[str, pa.Schema] = {paths.SESSIONS: SESSION_EVENTS}
+
+
+class JobFacts:
+    """What a manifest records about the job that wrote it."""
+
+    def __init__(self, name: str, source: str, integrity: str, job_sha256: str) -> None:
+        self.name = name
+        self.app_id = app_id(name)
+        self.source = source
+        self.integrity = integrity
+        self.writer = Writer(uuid4().hex, socket.gethostname(), os.getpid(), VERSION, job_sha256)
+
+
+def app_id(job: str) -> str:
+    return f"seriatim/{job}"
+
+
+class Ledger:
+    """Open it, then `commit` epoch after epoch. One driver owns one; a second one fences the first."""
+
+    def __init__(self, store: Store, facts: JobFacts, primary: OutputTable) -> None:
+        self._store = store
+        self._facts = facts
+        self._primary = primary
+        # Read in this order: the snapshot that holds the position is the one we commit from.
+        epoch = primary.epoch
+        self.manifest: Manifest | None = None if epoch is None else manifests.read(store, epoch)
+
+    @classmethod
+    def open(cls, store: Store, facts: JobFacts, schema: pa.Schema) -> "Ledger":
+        """Find position and state from the table's log, finish what an earlier driver left half done, and take over.
+
+        SUBTLE: taking over is a commit of its own (an epoch without files). Without it the *newer* of two drivers would
+        be the one to be refused at its first commit, and a zombie could go on for ever.
+        """
+        for _ in range(TAKE_OVER_TRIES):
+            primary = OutputTable.open(store, paths.PRIMARY, facts.app_id)
+            if primary is None:
+                about = f"Written by Seriatim: {facts.name}"
+                primary = OutputTable.create(store, paths.PRIMARY, facts.app_id, schema, about)
+            check_schema(primary, schema, store.table_url(paths.PRIMARY))
+            ledger = cls(store, facts, primary)
+            ledger.roll_followers_forward()
+            if ledger.manifest is not None and ledger.manifest.writer.driver == facts.writer.driver:
+                return ledger
+            try:
+                ledger._commit(ledger._claim(ledger.lanes, {}))
+            except Fenced:
+                continue  # the other driver committed in between: read again, from its position
+            return ledger
+        raise EnvironmentFailure(
+            f"Could not take over the job {facts.name}: another driver commits all the time.",
+            hint="Stop the other driver first.",
+        )
+
+    @property
+    def epoch(self) -> int | None:
+        return None if self.manifest is None else self.manifest.epoch
+
+    @property
+    def lanes(self) -> tuple[LanePosition, ...]:
+        return () if self.manifest is None else self.manifest.lanes
+
+    def commit(self, results: Iterable[LaneResult], topic_ids: Mapping[str, str]) -> Manifest:
+        """Make the results of one epoch visible: output, positions and state, at once, or not at all."""
+        results = list(results)
+        manifest = self._claim(protocol.advance(self.lanes, results, topic_ids), _adds(results))
+        failpoint.reach(failpoint.AFTER_CLAIM)
+        self._commit(manifest)
+        failpoint.reach(failpoint.AFTER_COMMIT)
+        self.roll_followers_forward()
+        failpoint.reach(failpoint.AFTER_FOLLOWERS)
+        return manifest
+
+    def roll_followers_forward(self) -> None:
+        """Give the followers the files of the last committed epoch, if they have not got them."""
+        manifest = self.manifest
+        if manifest is None:
+            return
+        names = [name for name in manifest.adds if name != paths.PRIMARY]
+        tables = {name: self._follower(name) for name in names}
+        versions = {name: table.epoch for name, table in tables.items()}
+        for name in protocol.followers_due(manifest, versions, paths.PRIMARY):
+            self._append_follower(tables[name], manifest)
+
+    def _claim(self, lanes: tuple[LanePosition, ...], adds: dict[str, tuple[FileRef, ...]]) -> Manifest:
+        refused: int | None = None
+        while True:
+            manifest = Manifest(
+                epoch=protocol.next_epoch(self.epoch, refused),
+                previous=self.epoch,
+                job=self._facts.name,
+                written_at_ms=clock.now_ms(),
+                writer=self._facts.writer,
+                source=self._facts.source,
+                integrity=self._facts.integrity,
+                lanes=lanes,
+                adds=adds,
+            )
+            if manifests.create(self._store, manifest):
+                return manifest
+            refused = manifest.epoch
+
+    def _commit(self, manifest: Manifest) -> None:
+        problem: Exception | None = None
+        try:
+            self._primary.append(manifest.adds.get(paths.PRIMARY, ()), manifest.epoch)
+        except (CommitRefused, CommitUncertain) as error:
+            problem = error
+        self._settle(manifest, problem)
+
+    def _settle(self, manifest: Manifest, problem: Exception | None) -> None:
+        """Look at the log and act on what became of our commit; never try it again blindly."""
+        try:
+            self._primary.refresh()
+        except SeriatimError as error:
+            if problem is None:
+                self.manifest = manifest
+                raise
+            raise CommitUnresolved(
+                f"Epoch {manifest.epoch} may or may not have been committed.",
+                detail=f"{problem}; and the log could not be read again: {error.primary}",
+                hint="Nothing to do: the next start reads the log and goes on from what is true.",
+                epoch=manifest.epoch,
+            ) from error
+        fate = protocol.fate_of_commit(ours=manifest.epoch, read_at=self.epoch, observed=self._primary.epoch)
+        if isinstance(fate, protocol.Committed):
+            self.manifest = manifest
+        elif isinstance(fate, protocol.Overtaken):
+            raise Fenced(
+                f"Another driver of the job {self._facts.name} has taken over.",
+                detail=f"It committed epoch {fate.by_epoch}; our epoch {manifest.epoch} is not visible and never will be.",
+                hint="Only one driver may run a job. Stop this one, or the other.",
+                epoch=manifest.epoch,
+            )
+        else:
+            raise EnvironmentFailure(
+                f"Epoch {manifest.epoch} could not be committed.",
+                detail=str(problem),
+                hint="Nothing of it is visible. Check disk space, network and permissions of the storage.",
+                epoch=manifest.epoch,
+            )
+
+    def _follower(self, name: str) -> OutputTable:
+        table = OutputTable.open(self._store, name, self._facts.app_id)
+        if table is None:
+            schema = FOLLOWER_SCHEMAS[name]
+            table = OutputTable.create(self._store, name, self._facts.app_id, schema, f"Written by Seriatim: {name}")
+        return table
+
+    def _append_follower(self, table: OutputTable, manifest: Manifest) -> None:
+        try:
+            table.append(manifest.adds[table.name], manifest.epoch)
+        except (CommitRefused, CommitUncertain) as error:
+            table.refresh()
+            if table.epoch is None or table.epoch < manifest.epoch:
+                raise EnvironmentFailure(
+                    f"The table {table.name} could not be given the files of epoch {manifest.epoch}.",
+                    detail=str(error),
+                    hint="Nothing is lost: the next start does it.",
+                ) from error
+
+
+def _adds(results: list[LaneResult]) -> dict[str, tuple[FileRef, ...]]:
+    adds: dict[str, tuple[FileRef, ...]] = {}
+    for result in results:
+        for output, files in result.files.items():
+            adds[output] = adds.get(output, ()) + files
+    return adds

@@ -1,0 +1,119 @@
+"""The commit protocol as pure decisions: facts in, frozen decision out. No I/O, so that every case can be tested.
+
+Facts come from storage as they were observed; `ledger.py` looks, asks here, and does what it is told.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from seriatim.ledger.manifest import LanePosition, Manifest
+from seriatim.model import Partition
+from seriatim.partition.result import LaneResult, LaneStart
+
+# ---- what became of a commit ----------------------------------------------------------------------------------------
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """Our epoch is the newest one in the log."""
+
+
+class NotCommitted(msgspec.Struct, frozen=True):
+    """The log still ends where we read it: our commit did not happen."""
+
+
+class Overtaken(msgspec.Struct, frozen=True):
+    """Another driver has committed since we read the log."""
+
+    by_epoch: int | None
+
+
+CommitFate = Committed | NotCommitted | Overtaken
+
+
+def fate_of_commit(*, ours: int, read_at: int | None, observed: int | None) -> CommitFate:
+    """`ours`: the epoch we tried; `read_at`: the log's epoch when we read our position; `observed`: what it says now.
+
+    An epoch belongs to whoever created its manifest, so `observed == ours` can only be our own commit: this is what
+    resolves a commit that was reported as failed and yet happened.
+    """
+    if observed == ours:
+        return Committed()
+    if observed == read_at:
+        return NotCommitted()
+    return Overtaken(observed)
+
+
+# ---- which epoch comes next -----------------------------------------------------------------------------------------
+
+
+def next_epoch(last_committed: int | None, refused: int | None) -> int:
+    """The epoch to try to claim. `refused` is one that turned out to be taken; numbers only grow and holes are fine."""
+    floor = max(last_committed if last_committed is not None else -1, refused if refused is not None else -1)
+    return floor + 1
+
+
+# ---- followers ------------------------------------------------------------------------------------------------------
+
+
+def followers_due(manifest: Manifest, versions: Mapping[str, int | None], primary: str) -> tuple[str, ...]:
+    """The follower outputs that have files in this committed epoch and have not been given them. Idempotent: a follower
+    whose own log already names the epoch has them."""
+    due = []
+    for output, files in sorted(manifest.adds.items()):
+        version = versions.get(output)
+        if output != primary and files and (version is None or version < manifest.epoch):
+            due.append(output)
+    return tuple(due)
+
+
+# ---- lanes ----------------------------------------------------------------------------------------------------------
+
+
+def lane_starts(manifest: Manifest | None) -> dict[Partition, LaneStart]:
+    if manifest is None:
+        return {}
+    return {lane.key: LaneStart(lane.next_offset, lane.segments) for lane in manifest.lanes}
+
+
+def advance(
+    lanes: Iterable[LanePosition], results: Iterable[LaneResult], topic_ids: Mapping[str, str]
+) -> tuple[LanePosition, ...]:
+    """The positions after an epoch: lanes without news stay as they were."""
+    positions = {lane.key: lane for lane in lanes}
+    for result in results:
+        key = result.partition
+        old = positions.get(key)
+        identity = old.topic_id if old is not None else topic_ids.get(key.topic, "")
+        positions[key] = _moved(old, result, identity)
+    return tuple(positions[key] for key in sorted(positions))
+
+
+def _moved(old: LanePosition | None, result: LaneResult, topic_id: str) -> LanePosition:
+    counts = result.counts
+    assert old is None or result.next_offset >= old.next_offset, "a lane never goes back"
+    return LanePosition(
+        topic=result.partition.topic,
+        partition=result.partition.index,
+        topic_id=topic_id,
+        next_offset=result.next_offset,
+        segments=result.segments,
+        sessions=result.sessions,
+        snapshot_offset=_newest_snapshot(old, result),
+        last_timestamp_ms=result.last_timestamp_ms or (old.last_timestamp_ms if old else 0),
+        records=counts.records + (old.records if old else 0),
+        rows=counts.rows + (old.rows if old else 0),
+        skipped=counts.skipped + (old.skipped if old else 0),
+        repeated=counts.repeated + (old.repeated if old else 0),
+    )
+
+
+def _newest_snapshot(old: LanePosition | None, result: LaneResult) -> int | None:
+    if result.snapshot_offset is not None or old is None:
+        return result.snapshot_offset
+    return old.snapshot_offset
+
+
+def progressed(results: Iterable[LaneResult]) -> bool:
+    """Is there anything to commit? Idle epochs write nothing."""
+    return any(result.counts.records for result in results)

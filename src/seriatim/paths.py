@@ -1,0 +1,36 @@
+"""The only place that builds durable paths. All are relative to a job's storage root.
+
+    changes/                                         the primary output; its Delta log is the ledger
+    sessions/                                        a follower output
+    _seriatim/epochs/<20-digit epoch>.json.zst       manifests
+    _seriatim/state/<topic>/<partition>/<name>.parquet   state segments
+
+Kafka topic names are letters, digits, '.', '_' and '-' only, and never '.' or '..', so they are safe as folder names.
+"""
+
+from typing import Final
+
+PRIMARY: Final = "changes"
+SESSIONS: Final = "sessions"
+EPOCHS: Final = "_seriatim/epochs"
+
+
+def manifest(epoch: int) -> str:
+    return f"{EPOCHS}/{epoch:020d}.json.zst"
+
+
+def state_segment(topic: str, partition: int, epoch_hint: int, unique: str) -> str:
+    """`epoch_hint` is the epoch the lane started from: it only makes listings readable, names are unique without it."""
+    return f"_seriatim/state/{topic}/{partition}/{epoch_hint:020d}-{unique}.parquet"
+
+
+def output_file(output: str, topic: str, partition: int, unique: str) -> str:
+    return f"{output}/{topic}-{partition}-{unique}.parquet"
+
+
+def inside_table(output: str, path: str) -> str:
+    """The path of an output file as a Delta log names it: relative to its table."""
+    prefix = f"{output}/"
+    if not path.startswith(prefix):
+        raise ValueError(f"{path} is not inside the table {output}")
+    return path[len(prefix) :]

@@ -1,0 +1,1 @@
+"""Kafka: connection options, topics, offsets, identities; the jars; the embedded broker. Knows no messages."""

@@ -1,0 +1,134 @@
+"""What Kafka says about topics: which match, their identities, where their logs start and end. Only asks, never writes."""
+
+import logging
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from seriatim.errors import BrokerUnreachable, ConfigurationError
+from seriatim.model import Partition, Span
+from seriatim.source.kafka import Kafka
+
+ASK_SECONDS: Final = 15.0
+_SPEC: Any = OffsetSpec  # its methods carry no types
+_EARLIEST: Final = _SPEC.earliest()
+_LATEST: Final = _SPEC.latest()
+_INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
+_REFUSALS: Final = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """`identity` is Kafka's id of the topic: deleted and made again, a topic has the same name and another id."""
+
+    name: str
+    identity: str
+    partitions: int
+
+    def all_partitions(self) -> list[Partition]:
+        return [Partition(self.name, index) for index in range(self.partitions)]
+
+
+class TopicReader:
+    """Asks one cluster. Every call answers within `ASK_SECONDS` or raises `BrokerUnreachable`."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._pattern = re.compile(kafka.pattern)
+        silent = logging.getLogger("seriatim.librdkafka")
+        silent.propagate = False
+        silent.addHandler(logging.NullHandler())  # its complaints reach the user as our errors, once
+        try:
+            self._admin = AdminClient(kafka.client_config() | {"socket.timeout.ms": 10_000}, logger=silent)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ConfigurationError(
+                "The Kafka client options were refused.",
+                detail=_text(error),
+                hint="Check `options` of s.Kafka; `client_options` takes librdkafka's own names.",
+            ) from error
+
+    def matching(self) -> dict[str, Topic]:
+        """The topics whose whole name matches the job's pattern, by name."""
+        try:
+            metadata = self._admin.list_topics(timeout=ASK_SECONDS)
+        except KafkaException as error:
+            raise self._unreachable(error) from error
+        names = [
+            name
+            for name, topic in metadata.topics.items()
+            if name not in _INTERNAL and topic.error is None and self._pattern.match(name)
+        ]
+        if not names:
+            return {}
+        identities = self._identities(names)
+        return {
+            name: Topic(name, identities[name], len(metadata.topics[name].partitions))
+            for name in sorted(names)
+            if name in identities
+        }
+
+    def spans(self, partitions: Iterable[Partition]) -> dict[Partition, Span]:
+        """Where each partition's log starts and ends now: `[log start, end)`. Partitions that are gone are left out."""
+        wanted = [TopicPartition(partition.topic, partition.index) for partition in partitions]
+        if not wanted:
+            return {}
+        starts = self._offsets(wanted, _EARLIEST)
+        ends = self._offsets(wanted, _LATEST)
+        return {found: Span(starts[found], ends[found]) for found in starts if found in ends}
+
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        wanted = [TopicPartition(partition.topic, partition.index) for partition in partitions]
+        return self._offsets(wanted, _LATEST) if wanted else {}
+
+    def _identities(self, names: list[str]) -> dict[str, str]:
+        found = {}
+        for name, future in self._admin.describe_topics(TopicCollection(names), request_timeout=ASK_SECONDS).items():
+            try:
+                found[name] = str(future.result(timeout=ASK_SECONDS + 5).topic_id)
+            except KafkaException as error:
+                if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:  # deleted between the two questions
+                    raise self._unreachable(error) from error
+        return found
+
+    def _offsets(self, wanted: list[TopicPartition], spec: Any) -> dict[Partition, int]:
+        found = {}
+        request = {partition: spec for partition in wanted}
+        for partition, future in self._admin.list_offsets(request, request_timeout=ASK_SECONDS).items():
+            try:
+                found[Partition(partition.topic, partition.partition)] = future.result(timeout=ASK_SECONDS + 5).offset
+            except KafkaException as error:
+                if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise self._unreachable(error) from error
+        return found
+
+    def _unreachable(self, error: KafkaException) -> BrokerUnreachable | ConfigurationError:
+        if _code(error) in _REFUSALS:
+            return ConfigurationError(
+                f"Kafka at {self._kafka.bootstrap} refused us.",
+                detail=_text(error),
+                hint="Check the user name, password and access rights in `options` of s.Kafka.",
+            )
+        return BrokerUnreachable(
+            f"No answer from Kafka at {self._kafka.bootstrap}.",
+            detail=_text(error),
+            hint="Is the broker running, and is the address right? `seriatim broker start` starts one on this machine.",
+        )
+
+
+def _code(error: KafkaException) -> int | None:
+    inner = error.args[0] if error.args else None
+    return inner.code() if isinstance(inner, KafkaError) else None
+
+
+def _text(error: Exception) -> str:
+    inner = error.args[0] if error.args else error
+    return inner.str() if isinstance(inner, KafkaError) else str(inner)

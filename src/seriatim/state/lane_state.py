@@ -1,0 +1,113 @@
+"""All sessions of one lane: loaded from segments, changed in memory, saved as one new segment an epoch."""
+
+from typing import Any, Final
+
+from seriatim.state import segment as segments
+from seriatim.state.format import StateFormat, row_count
+from seriatim.state.segment import SegmentRef
+from seriatim.state.session import Session
+from seriatim.store import Store
+
+DELTAS_MAX: Final = 16
+
+
+class LaneState:
+    def __init__(self, state_format: StateFormat) -> None:
+        self._format = state_format
+        self.sessions: dict[str, Session] = {}
+        self._changed: dict[str, Session | None] = {}  # None: dropped
+
+    @classmethod
+    def load(cls, state_format: StateFormat, store: Store, refs: tuple[SegmentRef, ...]) -> "LaneState":
+        state = cls(state_format)
+        for ref in refs:
+            for entry in segments.read(store, ref):
+                name = entry["session"]
+                if entry["dropped"]:
+                    state.sessions.pop(name, None)
+                else:
+                    state.sessions[name] = state._restore(entry)
+        return state
+
+    def touch(self, session: Session) -> None:
+        """This session is, or will be, different from what is stored."""
+        self.sessions[session.name] = session
+        self._changed[session.name] = session
+
+    def drop(self, name: str) -> None:
+        self.sessions.pop(name, None)
+        self._changed[name] = None
+
+    def state_of(self, session: Session) -> Any:
+        """The operator's state, decoded on first use."""
+        if session.state is None:
+            raw = session.raw_state
+            session.state = self._format.initial() if raw is None else self._format.decode(raw)
+            session.raw_state = None
+        return session.state
+
+    def save(self, store: Store, refs: tuple[SegmentRef, ...], path: str) -> tuple[SegmentRef, ...]:
+        """Write what changed and give the lane's new list of segments; the old list if nothing changed."""
+        if not self._changed:
+            return refs
+        delta = [self._entry(name, session) for name, session in self._changed.items()]
+        self._changed = {}
+        data = segments.encode(delta)
+        if rebase_due(refs, len(data)):
+            if not self.sessions:
+                return ()
+            entries = [self._entry(name, session) for name, session in self.sessions.items()]
+            data = segments.encode(entries)
+            ref = segments.reference(path, data, base=True, sessions=len(entries))
+            store.create(path, data)
+            return (ref,)
+        ref = segments.reference(path, data, base=False, sessions=len(delta))
+        store.create(path, data)
+        return (*refs, ref)
+
+    def _entry(self, name: str, session: Session | None) -> dict[str, Any]:
+        if session is None:
+            return _DROPPED | {"session": name}
+        state, raw = session.state, session.raw_state
+        return {
+            "session": name,
+            "dropped": False,
+            "sequence": session.sequence,
+            "rows": row_count(state) if state is not None else session.stored_rows,
+            "first_offset": session.first_offset,
+            "snapshot_offset": session.snapshot_offset,
+            "last_offset": session.last_offset,
+            "last_timestamp_ms": session.last_timestamp_ms,
+            "chunk_count": session.chunk_count,
+            "chunk_rows": [self._format.encode_rows(rows) for rows in session.chunk_rows],
+            "state": raw if state is None else self._format.encode(state),
+        }
+
+    def _restore(self, entry: dict[str, Any]) -> Session:
+        session = Session(entry["session"], entry["first_offset"])
+        session.sequence = entry["sequence"]
+        session.snapshot_offset = entry["snapshot_offset"]
+        session.last_offset = entry["last_offset"]
+        session.last_timestamp_ms = entry["last_timestamp_ms"]
+        session.chunk_count = entry["chunk_count"]
+        session.chunk_rows = [self._format.decode_rows(rows) for rows in entry["chunk_rows"] or ()]
+        session.raw_state = entry["state"]
+        session.stored_rows = entry["rows"]
+        return session
+
+
+_DROPPED: Final[dict[str, Any]] = {
+    "dropped": True,
+    "first_offset": 0,
+    "last_offset": 0,
+    "last_timestamp_ms": 0,
+    "chunk_count": 0,
+}
+
+
+def rebase_due(refs: tuple[SegmentRef, ...], delta_bytes: int) -> bool:
+    """A new base when the deltas have outgrown the old one: each byte is rewritten at most about once for every byte
+    that changed, and a reader opens at most `DELTAS_MAX` + 1 files."""
+    base_bytes = sum(ref.size for ref in refs if ref.base)
+    deltas = [ref.size for ref in refs if not ref.base]
+    return len(deltas) >= DELTAS_MAX or sum(deltas) + delta_bytes > base_bytes

@@ -1,0 +1,222 @@
+"""Test a job's codec and operator without Spark or Kafka. A crash is a value in the script:
+
+    outcome = run(
+        [
+            snapshot("site-1", [{"id": "a", "price": 1.0}]),
+            EPOCH,                                             # what came so far is committed
+            update("site-1", {"id": "a", "price": 2.0}),
+            CRASH,                                             # the driver dies with this epoch staged, not committed
+            delete("site-1", {"id": "a"}),
+        ],
+        codec=s.JsonEnvelope(Level),
+        operator=s.RebuildTable(Level),
+    )
+    assert [row["_op"] for row in outcome.rows] == ["insert", "update", "delete"]
+
+This is the product itself, the same lane, state and ledger that run under Spark, on a temporary folder: what passes here
+passes there.
+"""
+
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from seriatim import paths
+from seriatim.codec import Codec
+from seriatim.engine.local import LocalEngine
+from seriatim.integrity import Strict
+from seriatim.ledger.ledger import JobFacts, Ledger
+from seriatim.model import Partition, Record
+from seriatim.operator import Operator
+from seriatim.partition.program import Program
+from seriatim.partition.result import LaneResult
+from seriatim.state.lane_state import LaneState
+from seriatim.store import Store
+
+
+class _Step:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+CRASH: Final = _Step("CRASH")
+EPOCH: Final = _Step("EPOCH")
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A record as a producer sends it: its offset follows from its place in the script."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str = "capture-test"
+    partition: int = 0
+    timestamp_ms: int | None = None
+
+
+Step = Sent | _Step
+
+
+def record(
+    value: Any, key: str | bytes | None = "session", *, topic: str = "capture-test", partition: int = 0, timestamp_ms: int | None = None
+) -> Sent:
+    """Any record: bytes and None are sent as they are, everything else as JSON."""
+    data = value if value is None or isinstance(value, bytes) else msgspec.json.encode(value)
+    return Sent(key.encode() if isinstance(key, str) else key, data, topic, partition, timestamp_ms)
+
+
+def envelope(kind: str, session: str, *, partition: int = 0, topic: str = "capture-test", **fields: Any) -> Sent:
+    """A JSON envelope: `envelope("insert", "site-1", row={...}, seq=3)`."""
+    return record({"type": kind, **fields}, session, topic=topic, partition=partition)
+
+
+def snapshot(session: str, rows: Sequence[Any], **fields: Any) -> Sent:
+    return envelope("snapshot", session, rows=rows, **fields)
+
+
+def insert(session: str, *rows: Any, **fields: Any) -> Sent:
+    return envelope("insert", session, rows=rows, **fields)
+
+
+def update(session: str, *rows: Any, **fields: Any) -> Sent:
+    return envelope("update", session, rows=rows, **fields)
+
+
+def upsert(session: str, *rows: Any, **fields: Any) -> Sent:
+    return envelope("upsert", session, rows=rows, **fields)
+
+
+def delete(session: str, *rows: Any, **fields: Any) -> Sent:
+    return envelope("delete", session, rows=rows, **fields)
+
+
+def end(session: str, **fields: Any) -> Sent:
+    return envelope("end", session, **fields)
+
+
+class MemoryLog:
+    """Records by partition, with offsets from 0 on. Timestamps, where not given, are the offsets in milliseconds."""
+
+    def __init__(self) -> None:
+        self.records: dict[Partition, list[Record]] = defaultdict(list)
+
+    def append(self, sent: Sent) -> Record:
+        partition = Partition(sent.topic, sent.partition)
+        held = self.records[partition]
+        time_ms = len(held) if sent.timestamp_ms is None else sent.timestamp_ms
+        held.append(Record(sent.topic, sent.partition, len(held), time_ms, sent.key, sent.value))
+        return held[-1]
+
+    def partitions(self) -> list[Partition]:
+        return sorted(self.records)
+
+    def read(self, partition: Partition, start: int, records_max: int) -> list[Record]:
+        return self.records[partition][start : start + records_max]
+
+    def topic_ids(self) -> Mapping[str, str]:
+        return {partition.topic: f"id-of-{partition.topic}" for partition in self.records}
+
+
+class Outcome:
+    """What a script left behind: the primary output and the session events, each in order, and the operator's state of
+    every live session, by session name."""
+
+    def __init__(self, program: Program, store: Store, ledger: Ledger) -> None:
+        self.epoch = ledger.epoch
+        self.rows = read_table(store, paths.PRIMARY, ("_topic", "_partition", "_offset", "_position"))
+        self.session_events = read_table(store, paths.SESSIONS, ("topic", "partition", "offset"))
+        self.states: dict[str, Any] = {}
+        for lane in ledger.lanes:
+            state = LaneState.load(program.state_format, store, lane.segments)
+            self.states.update({name: state.state_of(session) for name, session in state.sessions.items()})
+
+
+def run(
+    script: Iterable[Step],
+    *,
+    codec: Codec[Any],
+    operator: Operator[Any, Any, Any],
+    integrity: Strict | None = None,
+    storage: str | Path | None = None,
+    records_per_epoch: int = 1_000_000,
+    records_per_batch: int = 10_000,
+) -> Outcome:
+    """Run a script to its end and give what came out. Raises what `seriatim run` would stop with."""
+    program = Program(codec, operator, integrity or Strict())
+    with tempfile.TemporaryDirectory() as folder:
+        player = Player(program, Store(str(storage or folder)), records_per_epoch, records_per_batch)
+        for step in script:
+            player.play(step)
+        player.catch_up()
+        return Outcome(program, player.store, player.ledger)
+
+
+class Player:
+    """Plays a script on the local engine. Public for tests that need to look between the steps."""
+
+    def __init__(self, program: Program, store: Store, records_per_epoch: int = 1_000_000, records_per_batch: int = 10_000):
+        self.program = program
+        self.store = store
+        self.log = MemoryLog()
+        self._records_per_epoch = records_per_epoch
+        self._records_per_batch = records_per_batch
+        self.start()
+
+    def start(self) -> None:
+        """A driver starts: it knows nothing but what is in the storage."""
+        facts = JobFacts("scripted", "a script", "strict", "")
+        self.ledger = Ledger.open(self.store, facts, self.program.schema)
+        self.engine = LocalEngine(
+            self.program,
+            self.store,
+            self.ledger,
+            self.log,
+            records_max=self._records_per_epoch,
+            batch_records=self._records_per_batch,
+        )
+
+    def play(self, step: Step) -> None:
+        if isinstance(step, Sent):
+            self.log.append(step)
+        elif step is EPOCH:
+            self.engine.run_epoch()
+        else:
+            self.crash()
+            self.start()
+
+    def crash(self) -> None:
+        """Run an epoch up to the moment before its commit, and lose the driver there."""
+
+        def die(results: Iterable[LaneResult], topic_ids: Mapping[str, str]) -> Any:
+            raise _Died
+
+        self.ledger.commit = die  # type: ignore[method-assign]  # this ledger object dies with its driver
+        try:
+            self.engine.run_epoch()
+        except _Died:
+            return
+
+    def catch_up(self) -> None:
+        self.engine.run_until_caught_up()
+
+
+class _Died(Exception):
+    pass
+
+
+def read_table(store: Store, name: str, order: Sequence[str]) -> list[dict[str, Any]]:
+    """All rows of a Delta table as dictionaries, in the given order; none if there is no table."""
+    url = store.table_url(name)
+    if not DeltaTable.is_deltatable(url, storage_options=store.options or None):
+        return []
+    table = pa.table(DeltaTable(url, storage_options=store.options or None).to_pyarrow_table())
+    rows: list[dict[str, Any]] = table.sort_by([(column, "ascending") for column in order]).to_pylist()
+    return rows
