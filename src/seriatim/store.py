@@ -18,9 +18,10 @@ _REMOTE: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
 class Store:
-    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, options: Mapping[str, str] | None = None, *, create: bool = True) -> None:
         self.url = normal_url(url)
         self.options = dict(options or {})
+        self._create = create  # a local folder that does not exist: make it, or refuse (a tool that only reads)
         self._opened: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -80,7 +81,8 @@ class Store:
         try:
             if not self.local:
                 return obstore.store.from_url(self.url, config=self.options or None)  # type: ignore[arg-type]  # open-ended keys
-            Path(self.url).mkdir(parents=True, exist_ok=True)
+            if self._create:
+                Path(self.url).mkdir(parents=True, exist_ok=True)
             return obstore.store.LocalStore(self.url)
         except (OSError, ValueError, TypeError, obstore_errors.BaseError) as error:
             raise ConfigurationError(

@@ -32,6 +32,7 @@ from seriatim.codec import Codec
 from seriatim.engine.local import LocalEngine
 from seriatim.integrity import Strict
 from seriatim.ledger.ledger import JobFacts, Ledger
+from seriatim.ledger.manifest import SourceFacts
 from seriatim.model import Partition, Record
 from seriatim.operator import Operator
 from seriatim.partition.program import Program
@@ -172,7 +173,7 @@ class Player:
 
     def start(self) -> None:
         """A driver starts: it knows nothing but what is in the storage."""
-        facts = JobFacts("scripted", "a script", "strict", "")
+        facts = JobFacts("scripted", SourceFacts("", "", ()), "strict", "")
         self.ledger = Ledger.open(self.store, facts, self.program.schema)
         self.engine = LocalEngine(
             self.program,

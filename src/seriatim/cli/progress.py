@@ -3,6 +3,7 @@
 import click
 
 from seriatim import clock
+from seriatim.cli.render import count
 from seriatim.engine.epoch import EpochReport
 from seriatim.engine.start import EARLIEST, StartPlan
 from seriatim.errors import SeriatimError
@@ -18,8 +19,8 @@ class ConsoleListener:
     def starting(self, plan: StartPlan, ledger: Ledger) -> None:
         new = sum(1 for offset in plan.offsets.values() if offset == EARLIEST)
         topics = {partition.topic for partition in plan.offsets}
-        self._say(f"{self._job}: epoch {ledger.epoch}, {_count(len(topics), 'topic')}, "
-                  f"{_count(len(plan.offsets), 'partition')} ({new} new), starting Spark")  # fmt: skip
+        self._say(f"{self._job}: epoch {ledger.epoch}, {count(len(topics), 'topic')}, "
+                  f"{count(len(plan.offsets), 'partition')} ({new} new), starting Spark")  # fmt: skip
         for topic in plan.gone:
             self._say(f"the topic {topic} is gone from Kafka; its table stays as it is")
 
@@ -34,7 +35,7 @@ class ConsoleListener:
         behind = "unknown" if lag is None else f"{lag:,}"
         self._say(
             f"epoch {report.epoch}: {report.records:,} messages, {report.rows:,} rows, {rate:,.0f} messages/s, "
-            f"lag {behind}, {_count(report.sessions, 'session')}, "
+            f"lag {behind}, {count(report.sessions, 'session')}, "
             f"{report.seconds * 1000:,.0f} ms (commit {report.commit_seconds * 1000:,.0f} ms)"
         )
 
@@ -44,11 +45,7 @@ class ConsoleListener:
     def finished(self, reason: str) -> None:
         why = f"stopped by {reason}" if reason else "caught up"
         seconds = clock.monotonic() - self._started
-        self._say(f"{why}: {_count(self._epochs, 'epoch')}, {self._records:,} messages, {self._rows:,} rows in {seconds:.1f} s")
+        self._say(f"{why}: {count(self._epochs, 'epoch')}, {self._records:,} messages, {self._rows:,} rows in {seconds:.1f} s")
 
     def _say(self, text: str) -> None:
         click.echo(text)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -6,6 +6,7 @@ again. Position and state come from the ledger, by way of `startingOffsets`.
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -88,7 +89,7 @@ class SparkEngine:
         try:
             query = self._start_query(session, plan, epochs, scratch)
             while query.isActive:
-                if stop.wait(POLL_SECONDS):
+                if stop.wait(POLL_SECONDS) or epochs.error is not None:
                     epochs.close(FINISH_SECONDS)
                     query.stop()
             query.awaitTermination()  # it has ended: this raises what it ended with, if anything
@@ -141,7 +142,7 @@ class SparkEngine:
             builder = SparkSession.builder.appName(f"seriatim {self._job.name}")
             for name, value in settings.items():
                 builder = builder.config(name, value)
-            with _console_to(self._log_path):
+            with _console_to(self._log_path), _kept_interrupt():
                 self._spark = builder.getOrCreate()
             self._spark.sparkContext.setLogLevel("WARN")
         return self._spark
@@ -203,9 +204,10 @@ class _Epochs:
                     self._each(report)
             except _Abandoned:
                 return
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (raised again by `SparkEngine.run`)
+                # Not through Spark: it would wrap it in a Java exception and print its own traceback. Spark may believe
+                # that this batch went well; nobody ever reads what it believes.
                 self.error = error
-                raise
 
     def close(self, wait_seconds: float) -> None:
         """No commit after this returns... unless the epoch at hand is past the point where it can be abandoned."""
@@ -242,6 +244,17 @@ def _console_to(path: Path) -> Iterator[None]:
         os.dup2(kept[1], 2)
         for handle in (*kept, target):
             os.close(handle)
+
+
+@contextmanager
+def _kept_interrupt() -> Iterator[None]:
+    """PySpark puts its own handler on Ctrl-C, which would end us in the middle of an epoch: put ours back."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _cause(text: str) -> str:

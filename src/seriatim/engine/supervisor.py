@@ -12,6 +12,7 @@ from seriatim.engine.stopping import StopFlag
 from seriatim.errors import SeriatimError
 from seriatim.job import Job
 from seriatim.ledger.ledger import JobFacts, Ledger
+from seriatim.ledger.manifest import SourceFacts
 from seriatim.loader import JobRef
 from seriatim.model import Partition
 from seriatim.source.topics import Topic, TopicReader
@@ -39,7 +40,8 @@ class Supervisor:
         self._options = options
         self._stop = stop
         self._store = Store(job.storage, job.revealed_storage_options())
-        self._facts = JobFacts(job.name, repr(job.source), repr(job.integrity), ref.sha256)
+        source = SourceFacts(job.source.bootstrap, job.source.topics, job.source.option_names)
+        self._facts = JobFacts(job.name, source, repr(job.integrity), ref.sha256)
         self._topics = TopicReader(job.source)
         self._engine = SparkEngine(job, ref, self._store, options, Path(".seriatim") / job.name / "spark.log")
         self._failures = 0

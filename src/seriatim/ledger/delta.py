@@ -1,7 +1,7 @@
 """One Delta table: created, read and appended to through delta-rs. Knows log versions and `txn`, not epochs' meaning."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -13,6 +13,9 @@ from seriatim import clock, paths
 from seriatim.errors import ConfigurationError, StorageFailure
 from seriatim.output.parquet import FileRef
 from seriatim.store import Store
+
+
+OWNER: Final = "seriatim.job"  # in a table's properties: whose it is
 
 
 class CommitRefused(Exception):
@@ -43,13 +46,20 @@ class OutputTable:
             raise _failure(f"The table {url} can not be opened.", error) from error
 
     @classmethod
-    def create(cls, store: Store, name: str, app_id: str, schema: pa.Schema, description: str) -> "OutputTable":
+    def create(cls, store: Store, name: str, app_id: str, schema: pa.Schema) -> "OutputTable":
         url = store.table_url(name)
         try:
             if store.local:
                 Path(url).mkdir(parents=True, exist_ok=True)
             DeltaTable.create(
-                url, schema, mode="ignore", name=name, description=description, storage_options=store.options or None
+                url,
+                schema,
+                mode="ignore",
+                name=name,
+                description="Written by Seriatim",
+                configuration={OWNER: app_id},
+                storage_options=store.options or None,
+                raise_if_key_not_exists=False,
             )
         except (DeltaError, OSError) as error:
             raise _failure(f"The table {url} can not be created.", error) from error
@@ -62,8 +72,8 @@ class OutputTable:
         return self._table.transaction_version(self._app_id)
 
     @property
-    def version(self) -> int:
-        return self._table.version()
+    def owner(self) -> str | None:
+        return self._table.metadata().configuration.get(OWNER)
 
     def schema(self) -> pa.Schema:
         return pa.schema(self._table.schema().to_arrow())  # type: ignore[arg-type]  # an arro3 schema, taken over the C interface
@@ -95,6 +105,21 @@ class OutputTable:
             raise CommitRefused(_line(error)) from error
         except (DeltaError, OSError) as error:
             raise CommitUncertain(_line(error)) from error
+
+
+def find_owner(store: Store, name: str) -> str | None:
+    """The app id of the job that a table belongs to; None if there is no such table, or it is nobody's."""
+    table = OutputTable.open(store, name, "")
+    return None if table is None else table.owner
+
+
+def check_owner(table: OutputTable, app_id: str, url: str) -> None:
+    """Two jobs in one storage would each see only their own position, and mix their output."""
+    if table.owner != app_id:
+        whose = "no Seriatim job" if table.owner is None else f"the job {table.owner.removeprefix('seriatim/')}"
+        raise ConfigurationError(
+            f"The storage {url} belongs to {whose}.", hint="Give this job a `storage` of its own, or its old name."
+        )
 
 
 def check_schema(table: OutputTable, wanted: pa.Schema, url: str) -> None:

@@ -12,8 +12,8 @@ from seriatim import clock, failpoint, paths
 from seriatim.errors import CommitUnresolved, EnvironmentFailure, Fenced, SeriatimError
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger import protocol
-from seriatim.ledger.delta import CommitRefused, CommitUncertain, OutputTable, check_schema
-from seriatim.ledger.manifest import LanePosition, Manifest, Writer
+from seriatim.ledger.delta import CommitRefused, CommitUncertain, OutputTable, check_owner, check_schema, find_owner
+from seriatim.ledger.manifest import LanePosition, Manifest, SourceFacts, Writer
 from seriatim.output.events import SCHEMA as SESSION_EVENTS
 from seriatim.output.parquet import FileRef
 from seriatim.partition.result import LaneResult
@@ -27,7 +27,7 @@ FOLLOWER_SCHEMAS: Mapping[str, pa.Schema] = {paths.SESSIONS: SESSION_EVENTS}
 class JobFacts:
     """What a manifest records about the job that wrote it."""
 
-    def __init__(self, name: str, source: str, integrity: str, job_sha256: str) -> None:
+    def __init__(self, name: str, source: SourceFacts, integrity: str, job_sha256: str) -> None:
         self.name = name
         self.app_id = app_id(name)
         self.source = source
@@ -60,8 +60,8 @@ class Ledger:
         for _ in range(TAKE_OVER_TRIES):
             primary = OutputTable.open(store, paths.PRIMARY, facts.app_id)
             if primary is None:
-                about = f"Written by Seriatim: {facts.name}"
-                primary = OutputTable.create(store, paths.PRIMARY, facts.app_id, schema, about)
+                primary = OutputTable.create(store, paths.PRIMARY, facts.app_id, schema)
+            check_owner(primary, facts.app_id, store.url)
             check_schema(primary, schema, store.table_url(paths.PRIMARY))
             ledger = cls(store, facts, primary)
             ledger.roll_followers_forward()
@@ -168,8 +168,7 @@ class Ledger:
     def _follower(self, name: str) -> OutputTable:
         table = OutputTable.open(self._store, name, self._facts.app_id)
         if table is None:
-            schema = FOLLOWER_SCHEMAS[name]
-            table = OutputTable.create(self._store, name, self._facts.app_id, schema, f"Written by Seriatim: {name}")
+            table = OutputTable.create(self._store, name, self._facts.app_id, FOLLOWER_SCHEMAS[name])
         return table
 
     def _append_follower(self, table: OutputTable, manifest: Manifest) -> None:
@@ -183,6 +182,15 @@ class Ledger:
                     detail=str(error),
                     hint="Nothing is lost: the next start does it.",
                 ) from error
+
+
+def read_manifest(store: Store) -> Manifest | None:
+    """What the ledger of a storage says, without touching it. None if no job has committed there."""
+    owner = find_owner(store, paths.PRIMARY)
+    table = None if owner is None else OutputTable.open(store, paths.PRIMARY, owner)
+    if table is None or table.epoch is None:
+        return None
+    return manifests.read(store, table.epoch)
 
 
 def _adds(results: list[LaneResult]) -> dict[str, tuple[FileRef, ...]]:

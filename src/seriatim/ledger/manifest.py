@@ -47,13 +47,21 @@ class Writer(msgspec.Struct, frozen=True):
     job_sha256: str
 
 
+class SourceFacts(msgspec.Struct, frozen=True):
+    """Where the records come from, for people and read-only tools. Never an option's value: it might be a secret."""
+
+    bootstrap: str
+    topics: str
+    options: tuple[str, ...]  # names only
+
+
 class Manifest(msgspec.Struct, frozen=True):
     epoch: int
     previous: int | None
     job: str
     written_at_ms: int
     writer: Writer
-    source: str
+    source: SourceFacts
     integrity: str
     lanes: tuple[LanePosition, ...]
     adds: dict[str, tuple[FileRef, ...]]  # by output: the files this epoch adds

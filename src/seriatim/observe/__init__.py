@@ -1,0 +1,1 @@
+"""What people and programs are shown: read models over the ledger. Reads only."""

@@ -71,8 +71,12 @@ class Kafka:
         self._client_options = dict(client_options or {})
 
     def __repr__(self) -> str:
-        names = ", ".join(sorted(self._options))
+        names = ", ".join(self.option_names)
         return f"Kafka({self.bootstrap!r}, topics={self.topics!r}" + (f", options: {names})" if names else ")")
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        return tuple(sorted({*self._options, *self._client_options}))
 
     def spark_options(self) -> dict[str, str]:
         """For Spark's Kafka source. Holds secrets."""

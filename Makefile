@@ -1,0 +1,42 @@
+# `make` prints what there is to make. Each target sets up what it needs; after the first time that takes no time.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast check bench bench-quick clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+# In this order: a fault in a rule is found before a minute is spent on real Kafka and Spark.
+FAST_TESTS := $(wildcard tests/unit tests/contract tests/scenario)
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## make .venv, install Java if it is missing and may be, fetch the jars
+	@PYTHON="$(PYTHON)" deploy/setup.sh
+
+demo: setup ## run the demonstration: Kafka to Delta, a crash, the same table
+	$(BIN)/python examples/demo.py
+
+test: setup ## run all tests: the fast ones, then those with real Kafka and Spark
+	$(BIN)/pytest $(FAST_TESTS)
+	$(BIN)/pytest tests/integration
+
+test-fast: setup ## run the unit tests only
+	$(BIN)/pytest tests/unit
+
+check: setup ## check style, format, types and the house rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest tests/test_tidy.py
+
+bench: setup ## measure against the alternatives on this machine
+	$(BIN)/python -m bench.compare
+
+bench-quick: setup ## the same, smaller: minutes, and less exact
+	$(BIN)/python -m bench.compare --quick
+
+clean: ## remove .venv and what tools left behind (not the jar cache, not data in .seriatim)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf src/*.egg-info

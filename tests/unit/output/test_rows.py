@@ -1,0 +1,86 @@
+"""Output rows with their coordinates; a value that can not be stored names the record it came from."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any
+
+import pytest
+
+import seriatim as s
+from seriatim.model import Partition
+from seriatim.output.rows import RowBlock, UnstorableRow
+from seriatim.output.schema import columns_of
+
+
+class Quote(s.Output):
+    bid: float | None
+    size: int
+    amount: Annotated[Decimal, s.Digits(5, 2)] = Decimal(0)
+    sizes: list[int] = []  # noqa: RUF012 (msgspec makes each its own)
+
+
+def block(*messages: tuple[str, int | None, int, int, list[Any]]) -> RowBlock:
+    made = RowBlock(Partition("capture-a", 3), columns_of(Quote))
+    for session, sequence, offset, time_ms, rows in messages:
+        made.rows.extend(rows)
+        made.marks.append((session, sequence, offset, time_ms, len(rows)))
+    return made
+
+
+def test_every_row_has_the_coordinates_of_its_message_and_a_position_in_it() -> None:
+    rows = [Quote(1.0, 1), Quote(2.0, 2), Quote(None, 3)]
+    batch = block(("a", 7, 100, 1, rows[:2]), ("ä", None, 2**40, -1, rows[2:])).to_arrow()
+    batch.validate(full=True)
+    names = ["_session", "_sequence", "_topic", "_partition", "_offset", "_position"]
+    assert [tuple(row[name] for name in names) for row in batch.to_pylist()] == [
+        ("a", 7, "capture-a", 3, 100, 0),
+        ("a", 7, "capture-a", 3, 100, 1),
+        ("ä", None, "capture-a", 3, 2**40, 0),
+    ]
+    assert batch.column("bid").to_pylist() == [1.0, 2.0, None]
+
+
+def test_the_timestamp_is_the_records_own_to_the_millisecond() -> None:
+    batch = block(("a", 1, 0, 1_700_000_000_123, [Quote(1.0, 1)]), ("a", 1, 1, -1, [Quote(1.0, 1)])).to_arrow()
+    assert batch.column("_timestamp").to_pylist() == [
+        datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC),
+        datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=UTC),
+    ]
+
+
+def test_a_block_is_empty_after_it_was_taken() -> None:
+    made = block(("a", 1, 0, 0, [Quote(1.0, 1)]))
+    made.to_arrow()
+    assert (made.rows, made.marks) == ([], [])
+
+
+GOOD = Quote(1.0, 1)
+BAD: list[Any] = [
+    Quote(1.0, 2**63),
+    Quote(1.0, "two"),  # type: ignore[arg-type]  # what a careless operator may give
+    Quote(1.0, None),  # type: ignore[arg-type]  # what a careless operator may give
+    Quote("x", 1),  # type: ignore[arg-type]  # what a careless operator may give
+    Quote(1.0, 1, Decimal("1000.00")),
+    Quote(1.0, 1, Decimal("0.001")),
+    Quote(1.0, 1, Decimal("NaN")),
+    Quote(1.0, 1, sizes=[2**70]),
+    Quote(1.0, 1, sizes=[None]),  # type: ignore[list-item]  # what a careless operator may give
+    object(),
+    None,
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=repr)
+def test_a_value_that_can_not_be_stored_names_its_record(bad: Any) -> None:
+    made = block(("a", 1, 10, 0, [GOOD, GOOD]), ("b", 2, 20, 0, [GOOD, bad]), ("c", 3, 30, 0, [GOOD, bad]))
+    with pytest.raises(UnstorableRow) as caught:
+        made.to_arrow()
+    assert (caught.value.offset, caught.value.session) == (20, "b")
+    assert "can not take its value" in caught.value.primary
+
+
+def test_a_sequence_number_that_can_not_be_stored_names_its_record() -> None:
+    made = block(("a", 1, 10, 0, [GOOD]), ("b", 2**63, 20, 0, [GOOD]))
+    with pytest.raises(UnstorableRow) as caught:
+        made.to_arrow()
+    assert (caught.value.offset, caught.value.session) == (20, "b")

@@ -1,0 +1,61 @@
+"""Objects on local disk: created once, read back, listed in order."""
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from seriatim.errors import ConfigurationError
+from seriatim.store import Store, normal_url
+
+
+def test_an_object_is_created_once_and_never_overwritten(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    assert store.create("a/b", b"first")
+    assert not store.create("a/b", b"second")
+    assert store.read("a/b") == b"first"
+
+
+def test_an_object_that_is_not_there_reads_as_none(tmp_path: Path) -> None:
+    assert Store(str(tmp_path)).read("nothing") is None
+
+
+def test_deleting_what_is_not_there_is_fine(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.create("a", b"")
+    store.delete("a")
+    store.delete("a")
+    assert store.read("a") is None
+
+
+def test_names_come_in_order_however_many_there_are(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    wanted = [f"folder/{number:04d}" for number in range(130)]
+    for number in range(130):
+        store.create(wanted[number * 37 % 130], b"")
+    assert list(store.names("folder")) == wanted
+
+
+def test_a_store_travels_and_opens_itself_on_arrival(tmp_path: Path) -> None:
+    store = Store(str(tmp_path), {"region": "eu"})
+    store.create("a", b"x")
+    arrived = copy.deepcopy(store)  # takes the same way as serialisation does
+    assert arrived is not store
+    assert (arrived.read("a"), arrived.options) == (b"x", {"region": "eu"})
+
+
+def test_a_store_never_shows_its_options(tmp_path: Path) -> None:
+    assert "hush" not in repr(Store(str(tmp_path), {"secret": "hush"}))
+
+
+def test_a_path_that_can_not_be_a_folder_is_a_configuration_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigurationError, match="can not be opened"):
+        Store(str(tmp_path / "file" / "below")).read("a")
+
+
+def test_urls_have_one_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert normal_url("data") == normal_url("./data/") == str(tmp_path / "data")
+    assert normal_url(f"file://{tmp_path}/data") == str(tmp_path / "data")
+    assert normal_url("s3://bucket/books/") == "s3://bucket/books"
