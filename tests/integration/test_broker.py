@@ -107,7 +107,7 @@ def test_topics_are_not_made_by_mistake(shared: BrokerInfo) -> None:
     errors: list[KafkaError | None] = []
     producer.produce("misspelt", b"x", on_delivery=lambda error, _message: errors.append(error))
     assert producer.flush(DEADLINE_SECONDS) == 0
-    assert [error.code() for error in errors if error] == [KafkaError._UNKNOWN_TOPIC]
+    assert [error.code() for error in errors if error] == [KafkaError.UNKNOWN_TOPIC_OR_PART]
 
 
 def test_the_broker_writes_a_log(shared: BrokerInfo) -> None:

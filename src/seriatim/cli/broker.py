@@ -15,8 +15,8 @@ def broker() -> None:
 
 @broker.command(epilog="Example: seriatim broker start --port 19092")
 @_folder
-@click.option("--port", type=click.IntRange(1, 65535), help="Port for clients; by default 9092, or another if it is taken.")
-def start(folder: Path, port: int | None) -> None:
+@click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True, help="For clients; another if it is taken.")
+def start(folder: Path, port: int) -> None:
     """Start the broker, or find it running. It goes on until it is stopped."""
     from seriatim.source import broker as embedded
 

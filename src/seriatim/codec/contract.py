@@ -14,7 +14,7 @@ out of it is taken as a fault of the code, not of the data.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, final
 
 import msgspec
 
@@ -23,6 +23,7 @@ from seriatim.model import Message, Record
 R = TypeVar("R")
 
 
+@final
 class BadRecord(msgspec.Struct, frozen=True):
     """A record that can not be read, and why, in words for the person who has to find its producer."""
 

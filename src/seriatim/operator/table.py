@@ -37,13 +37,13 @@ class Table(Generic[RowT]):
     def apply(self, message: Message[RowT]) -> list[Change[RowT]]:
         """Change the table as the message says, and tell how it changed, in order."""
         if isinstance(message, Changes):
-            return [change for step in message.changes if (change := self._step(step)) is not None]
+            return [self._step(step) for step in message.changes]
         if isinstance(message, Snapshot):
             return self._replace(message.rows)
         assert isinstance(message, End)
         return self._clear("end")
 
-    def _step(self, step: Any) -> Change[RowT] | None:
+    def _step(self, step: Any) -> Change[RowT]:
         row = step.row
         key = self._key_of(row)
         by_key = self._by_key

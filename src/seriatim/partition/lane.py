@@ -5,7 +5,10 @@ ran. A lane stages files and state; it never makes anything visible. It stops at
 everything before it stands.
 """
 
+import gc
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 from uuid import uuid4
 
@@ -15,7 +18,7 @@ import pyarrow as pa
 from seriatim import paths
 from seriatim.codec import BadRecord
 from seriatim.errors import Violation
-from seriatim.integrity import Drop, Refuse
+from seriatim.integrity import ACCEPT, Refuse
 from seriatim.model import Changes, End, Failure, FailureKind, Message, Partition, Record, Snapshot
 from seriatim.output import events
 from seriatim.output.parquet import FileRef, FileWriter
@@ -49,6 +52,7 @@ class Lane:
         self._records = self._rows = self._skipped = self._repeated = self._offsets_missing = 0
         self._snapshot_offset: int | None = None
         self._last_timestamp_ms = 0
+        self._apply = program.operator.apply
         self._names: dict[bytes | None, str] = {}
 
     def feed(self, batch: pa.RecordBatch) -> None:
@@ -59,7 +63,8 @@ class Lane:
         check_order(self.partition, offsets, self._next_offset)
         batch = self._cut(batch, offsets)
         if batch.num_rows:
-            self._process(batch)
+            with _collector_paused():
+                self._process(batch)
         if self._failure is None and self._start.stop_before is not None and len(offsets) > batch.num_rows:
             self._failure = self._start.stop_before
 
@@ -98,97 +103,103 @@ class Lane:
         return batch.slice(0, int(np.searchsorted(offsets, stop.offset)))
 
     def _process(self, batch: pa.RecordBatch) -> None:
-        """The hot loop. Measured, for one-row updates: about 2 us a message on this path, of which msgspec takes 0.5."""
+        """Decode, judge, take: one record after the other, up to the end of the batch or the record that stops us."""
         topic, index = self.partition.topic, self.partition.index
         offsets: list[int] = batch.column("offset").to_numpy().tolist()
-        times = (batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000).tolist()
+        times: list[int] = (batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000).tolist()
         # Few distinct keys: decode each once, and make no bytes object a record.
         coded = batch.column("key").dictionary_encode(null_encoding="encode")
         keys: list[bytes | None] = coded.dictionary.to_pylist()
         names = [self._name_of(key) for key in keys]
-        values = batch.column("value").to_pylist()
-        decode, judge, take = self._program.codec.decode, self._program.integrity.judge, self._take
-        sessions = self.state.sessions
+        records = zip(offsets, times, coded.indices.to_numpy().tolist(), batch.column("value").to_pylist(), strict=True)
+        # The hot loop: local names, exact types, no call that can be avoided (figures in docs/performance.md).
+        decode, judge, sessions = self._program.codec.decode, self._program.integrity.judge, self.state.sessions
+        take, take_changes = self._take, self._take_changes
         done = 0
-        step: FailureKind | str = "decode"
+        decoded = False
         name: str | None = None
         offset = offsets[0]
         try:
-            for offset, time_ms, code, value in zip(offsets, times, coded.indices.to_numpy().tolist(), values, strict=True):
-                step, name = "decode", names[code]
+            for offset, time_ms, code, value in records:
+                decoded, name = False, names[code]
                 message = decode(Record(topic, index, offset, time_ms, keys[code], value))
-                if message is None:
-                    self._skipped += 1
-                    done += 1
-                    continue
-                if isinstance(message, BadRecord):
-                    self._stop("undecodable", offset, name, message.reason)
-                    break
-                name = message.session or name
-                session = sessions.get(name)
-                if session is None:
-                    session = Session(name, offset)
-                verdict = judge(session, message)
-                if isinstance(verdict, Refuse):
-                    self._stop("violation", offset, name, verdict.reason)
-                    break
-                if isinstance(verdict, Drop):
-                    self._repeated += 1
+                decoded = True
+                if message is not None:
+                    if type(message) is BadRecord:
+                        self._stop("undecodable", offset, name, message.reason)
+                        break
+                    name = message.session or name
+                    session = sessions.get(name)
+                    new = session is None
+                    if session is None:
+                        session = Session(name, offset)
+                    verdict = judge(session, message)
+                    if verdict is ACCEPT:
+                        if type(message) is Changes and not new:
+                            take_changes(session, message, offset, time_ms)
+                        else:
+                            take(session, message, offset, time_ms, new)
+                    elif isinstance(verdict, Refuse):
+                        self._stop("violation", offset, name, verdict.reason)
+                        break
+                    else:
+                        self._repeated += 1
                 else:
-                    step = "apply"
-                    take(session, message, offset, time_ms)
+                    self._skipped += 1
                 done += 1
         except UnstorableRow as error:
             self._stop("code", error.offset, error.session, error.primary, rewind=True)
         except Violation as error:
-            self._stop("violation", offset, name, str(error), rewind=True)
+            self._stop("violation", offset, name, str(error), rewind=decoded)
         except Exception as error:  # noqa: BLE001 (whatever the user's code raises belongs to this record)
-            self._stop("code", offset, name, _says(step, error), _trace(error), rewind=step == "apply")
+            self._stop("code", offset, name, _says(decoded, error), _trace(error), rewind=decoded)
         self._advance(offsets, times, done)
 
-    def _take(self, session: Session, message: Message[Any], offset: int, time_ms: int) -> None:
-        """Let the operator see an accepted message, and keep what it gives."""
-        sequence = message.sequence
-        new = session.name not in self.state.sessions
-        if isinstance(message, Snapshot):
-            whole = _assemble(session, message)
-            if new:
-                self._event("started", session, offset, sequence, time_ms, None)
-            if whole is None:
-                self._note(session, sequence, offset, time_ms)
-                return
-            message = whole
-        elif new and isinstance(message, Changes):
-            self._event("started", session, offset, sequence, time_ms, None)
-        state = self.state.state_of(session)
-        rows = self._program.operator.apply(state, message)
+    def _take_changes(self, session: Session, message: Message[Any], offset: int, time_ms: int) -> None:
+        """Let the operator see an accepted message of a session at hand, and keep what it gives."""
+        state = session.state
+        if state is None:
+            state = self.state.state_of(session)
+        rows = self._apply(state, message)
         if type(rows) is not list:
             rows = list(rows or ())
+        sequence = message.sequence
         if rows:
-            self._block.rows.extend(rows)
-            self._block.marks.append((session.name, sequence, offset, time_ms, len(rows)))
-            self._rows += len(rows)
-            if len(self._block.rows) >= BLOCK_ROWS:
-                self._writer.add(self._block.to_arrow())
-        if isinstance(message, Snapshot):
-            session.snapshot_offset = self._snapshot_offset = offset
-            self._event("snapshot", session, offset, sequence, time_ms, row_count(state))
-        elif isinstance(message, End):
-            self._end(session, offset, sequence, time_ms, new)
-            return
-        self._note(session, sequence, offset, time_ms)
-
-    def _note(self, session: Session, sequence: int | None, offset: int, time_ms: int) -> None:
+            block = self._block
+            block.rows += rows
+            block.marks.append((session.name, sequence, offset, time_ms, len(rows)))
+            if len(block.rows) >= BLOCK_ROWS:
+                self._flush_block()
         if sequence is not None:
             session.sequence = sequence
         session.last_offset = offset
         session.last_timestamp_ms = time_ms
-        self.state.touch(session)
+        self.state.changed[session.name] = session
 
-    def _end(self, session: Session, offset: int, sequence: int | None, time_ms: int, new: bool) -> None:
-        if not new:  # the end of a session that never was says nothing
-            self._event("ended", session, offset, sequence, time_ms, None)
-            self.state.drop(session.name)
+    def _take(self, session: Session, message: Message[Any], offset: int, time_ms: int, new: bool) -> None:
+        """What happens seldom: a session starts, a snapshot comes, whole or in chunks, a session ends."""
+        sequence = message.sequence
+        if isinstance(message, End):
+            if not new:  # the end of a session that never was says nothing
+                self._take_changes(session, message, offset, time_ms)
+                self._event("ended", session, offset, sequence, time_ms, None)
+                self.state.drop(session.name)
+            return
+        if new:
+            self.state.add(session)
+            self._event("started", session, offset, sequence, time_ms, None)
+        if isinstance(message, Snapshot):
+            whole = _assemble(session, message)
+            if whole is None:
+                session.sequence = session.sequence if sequence is None else sequence
+                session.last_offset, session.last_timestamp_ms = offset, time_ms
+                self.state.changed[session.name] = session
+                return
+            self._take_changes(session, whole, offset, time_ms)
+            session.snapshot_offset = self._snapshot_offset = offset
+            self._event("snapshot", session, offset, sequence, time_ms, row_count(session.state))
+        else:
+            self._take_changes(session, message, offset, time_ms)
 
     def _event(
         self, kind: events.Event, session: Session, offset: int, sequence: int | None, time_ms: int, rows: int | None
@@ -213,10 +224,14 @@ class Lane:
         self._records += done
         self._last_timestamp_ms = times[done - 1]
 
+    def _flush_block(self) -> None:
+        self._rows += len(self._block.rows)
+        self._writer.add(self._block.to_arrow())
+
     def _flush_rows(self) -> None:
         if self._block.rows and not self._rewind:
             try:
-                self._writer.add(self._block.to_arrow())
+                self._flush_block()
             except UnstorableRow as error:
                 self._stop("code", error.offset, error.session, error.primary, rewind=True)
 
@@ -235,6 +250,19 @@ class Lane:
         return name
 
 
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Thousands of rows live until they are written, and Python's cycle collector would look at each again and again:
+    measured, a quarter of the loop's time. It runs between batches instead, which bounds what user code can leave."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def session_name(key: bytes | None) -> str:
     """A session's name from its Kafka key. A null key names the partition's own session, the empty string."""
     if key is None:
@@ -249,20 +277,19 @@ def _assemble(session: Session, message: Snapshot[Any]) -> Snapshot[Any] | None:
     """The whole snapshot, once its last chunk has come; until then None, and the rows wait in the session."""
     chunk = message.chunk
     if chunk is None or chunk.index == 0:
-        session.chunk_rows, session.chunk_count = [], 0
+        session.forget_chunks()
     if chunk is None:
         return message
-    session.chunk_rows.append(list(message.rows))
-    session.chunk_count = chunk.count
-    if chunk.index + 1 < chunk.count:
+    session.keep_chunk(list(message.rows), chunk.count)
+    if session.chunks_seen < chunk.count:
         return None
     rows = [row for part in session.chunk_rows for row in part]
-    session.chunk_rows, session.chunk_count = [], 0
+    session.forget_chunks()
     return Snapshot(rows, message.sequence, message.session)
 
 
-def _says(step: str, error: Exception) -> str:
-    where = "codec's decode" if step == "decode" else "operator's apply"
+def _says(decoded: bool, error: Exception) -> str:
+    where = "operator's apply" if decoded else "codec's decode"
     return f"the {where} raised {type(error).__name__}: {error}"
 
 

@@ -52,6 +52,7 @@ STOP_SECONDS_MAX: Final = 30.0
 POLL_SECONDS: Final = 0.05
 START_ATTEMPTS: Final = 3
 LOG_LINES: Final = 20
+STARTED_LINE: Final = "Kafka Server started"
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 # Measured on 2 cores, format and start to the first metadata answer: 3.5 s so, 3.8 s with the default collector, 3.0 s
@@ -80,17 +81,17 @@ class Child:
 _children: dict[int, Child] = {}
 
 
-def start(folder: Path, *, settings: Mapping[str, str] = NO_SETTINGS) -> BrokerInfo:
+def start(folder: Path, *, settings: Mapping[str, str] = NO_SETTINGS, port: int | None = None) -> BrokerInfo:
     """Start the broker of this folder, or find it running (then `settings` are not applied); returns once it answers.
 
-    A restart keeps the data, and the ports while they are free. `settings` override `server.properties`; the listener
+    A restart keeps the data, and the ports while they are free; a first start takes `port` if it is. `settings` override `server.properties`; the listener
     is named CLIENT (for SASL: `listener.security.protocol.map` and `listener.name.client.*`).
     """
     folder = folder.resolve()
     with _held(folder):
         claim = _living(folder)
         if claim is None:
-            return _start_new(folder, settings)
+            return _start_new(folder, settings, port)
         _wait_until_ready(folder, claim)
         return _info(folder, claim)
 
@@ -165,8 +166,8 @@ def _held(folder: Path) -> Iterator[None]:
 # Starting
 
 
-def _start_new(folder: Path, settings: Mapping[str, str]) -> BrokerInfo:
-    ports = ports_of_last_time(folder)
+def _start_new(folder: Path, settings: Mapping[str, str], port: int | None) -> BrokerInfo:
+    ports: Ports | None = ports_of_last_time(folder) or free_ports(port)
     for attempt in range(1, START_ATTEMPTS + 1):
         claim = _launch(folder, ports or free_ports(), settings)
         try:
@@ -189,7 +190,8 @@ def _launch(folder: Path, ports: Ports, settings: Mapping[str, str]) -> Claim:
     log4j2 = write_log4j2(folder)
     write_properties(server_properties(folder), folder / "data", ports, settings)
     # Lines of an earlier life would be blamed for this one's troubles.
-    (folder / "broker.log").unlink(missing_ok=True)
+    for log in folder.glob("broker.log*"):
+        log.unlink()
     logging = [f"-Dlog4j2.configurationFile={log4j2}", "-Dlog4j2.disableJmx=true"]
     with (folder / "console.log").open("wb") as console:
         child = subprocess.Popen(
@@ -212,12 +214,20 @@ def _launch(folder: Path, ports: Ports, settings: Mapping[str, str]) -> Claim:
 
 def _wait_until_ready(folder: Path, claim: Claim) -> None:
     deadline = clock.monotonic() + READY_SECONDS_MAX
-    while not _answers(claim.ports.internal):
+    while not (_started(folder) and _answers(claim.ports.internal)):
         if not _ours(folder, claim.pid):
             raise _failure(folder, "the broker ended while it was starting")
         if clock.monotonic() >= deadline:
             raise _failure(folder, f"the broker has not answered for {READY_SECONDS_MAX:.0f} s")
         clock.sleep(POLL_SECONDS)
+
+
+def _started(folder: Path) -> bool:
+    # SUBTLE: an answer alone is not enough. Listeners open one by one; `internal` can answer while `client` finds its
+    # port taken and the broker is about to end (seen). Kafka writes this line once all are open. A log that has been
+    # rolled is of a broker that started long ago.
+    log = folder / "broker.log"
+    return Path(f"{log}.1").exists() or any(STARTED_LINE in line for line in _messages(log))
 
 
 def _answers(port: int) -> bool:
@@ -234,13 +244,21 @@ def _answers(port: int) -> bool:
 
 
 def _failure(folder: Path, primary: str) -> EnvironmentFailure:
-    lines = _messages(folder / "console.log") + _messages(folder / "broker.log")
+    lines = _telling(_messages(folder / "console.log") + _messages(folder / "broker.log"))
     return EnvironmentFailure(
         primary,
-        detail="\n".join(lines[-LOG_LINES:]) or "it wrote no log",
+        detail="\n".join(lines) or "it wrote no log",
         hint=f"read {folder / 'broker.log'}; check the settings given to the broker, memory and disk space",
         folder=str(folder),
     )
+
+
+def _telling(lines: list[str]) -> list[str]:
+    """From the first error on, since a hundred lines of shutting down may follow it; without one, the last lines."""
+    for index, line in enumerate(lines):
+        if " ERROR " in line or " FATAL " in line:
+            return lines[index : index + LOG_LINES]
+    return lines[-LOG_LINES:]
 
 
 def _messages(path: Path) -> list[str]:

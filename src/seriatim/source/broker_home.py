@@ -8,7 +8,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -128,13 +128,15 @@ def write_log4j2(folder: Path) -> Path:
     return path
 
 
-def free_ports() -> Ports:
+def free_ports(client: int | None = None) -> Ports:
+    """Ports that nobody holds; `client`, where it is given and free, for the clients."""
     with ExitStack() as stack:
         # All three are held until all are chosen, so that they differ.
         sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
         for each in sockets:
             each.bind((HOST, 0))
-        return Ports(*(each.getsockname()[1] for each in sockets))
+        ports = Ports(*(each.getsockname()[1] for each in sockets))
+    return replace(ports, client=client) if client is not None and _free(client) else ports
 
 
 def ports_of_last_time(folder: Path) -> Ports | None:

@@ -15,7 +15,8 @@ class LaneState:
     def __init__(self, state_format: StateFormat) -> None:
         self._format = state_format
         self.sessions: dict[str, Session] = {}
-        self._changed: dict[str, Session | None] = {}  # None: dropped
+        # What differs from the segments: the lane writes itself in here, message by message. None: dropped.
+        self.changed: dict[str, Session | None] = {}
 
     @classmethod
     def load(cls, state_format: StateFormat, store: Store, refs: tuple[SegmentRef, ...]) -> "LaneState":
@@ -29,14 +30,13 @@ class LaneState:
                     state.sessions[name] = state._restore(entry)
         return state
 
-    def touch(self, session: Session) -> None:
-        """This session is, or will be, different from what is stored."""
+    def add(self, session: Session) -> None:
         self.sessions[session.name] = session
-        self._changed[session.name] = session
+        self.changed[session.name] = session
 
     def drop(self, name: str) -> None:
         self.sessions.pop(name, None)
-        self._changed[name] = None
+        self.changed[name] = None
 
     def state_of(self, session: Session) -> Any:
         """The operator's state, decoded on first use."""
@@ -48,10 +48,10 @@ class LaneState:
 
     def save(self, store: Store, refs: tuple[SegmentRef, ...], path: str) -> tuple[SegmentRef, ...]:
         """Write what changed and give the lane's new list of segments; the old list if nothing changed."""
-        if not self._changed:
+        if not self.changed:
             return refs
-        delta = [self._entry(name, session) for name, session in self._changed.items()]
-        self._changed = {}
+        delta = [self._entry(name, session) for name, session in self.changed.items()]
+        self.changed = {}
         data = segments.encode(delta)
         if rebase_due(refs, len(data)):
             if not self.sessions:
@@ -89,8 +89,8 @@ class LaneState:
         session.snapshot_offset = entry["snapshot_offset"]
         session.last_offset = entry["last_offset"]
         session.last_timestamp_ms = entry["last_timestamp_ms"]
-        session.chunk_count = entry["chunk_count"]
-        session.chunk_rows = [self._format.decode_rows(rows) for rows in entry["chunk_rows"] or ()]
+        for rows in entry["chunk_rows"] or ():
+            session.keep_chunk(self._format.decode_rows(rows), entry["chunk_count"])
         session.raw_state = entry["state"]
         session.stored_rows = entry["rows"]
         return session

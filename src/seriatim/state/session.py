@@ -9,6 +9,7 @@ class Session:
     __slots__ = (
         "chunk_count",
         "chunk_rows",
+        "chunks_seen",
         "first_offset",
         "last_offset",
         "last_timestamp_ms",
@@ -29,12 +30,18 @@ class Session:
         self.snapshot_offset: int | None = None
         # The chunks of a snapshot that is not yet complete: one list of rows for each chunk that came.
         self.chunk_rows: list[list[Any]] = []
+        self.chunks_seen = 0
         self.chunk_count = 0
         # SUBTLE: `state` is None until someone needs it; then `raw_state` is decoded and forgotten. Exactly one is set.
         self.raw_state: bytes | None = None
         self.state: Any = None
         self.stored_rows: int | None = None  # the row count that was stored with `raw_state`
 
-    @property
-    def chunks_seen(self) -> int:
-        return len(self.chunk_rows)
+    def keep_chunk(self, rows: list[Any], count: int) -> None:
+        self.chunk_rows.append(rows)
+        self.chunks_seen = len(self.chunk_rows)
+        self.chunk_count = count
+
+    def forget_chunks(self) -> None:
+        self.chunk_rows = []
+        self.chunks_seen = self.chunk_count = 0

@@ -167,7 +167,7 @@ def test_what_is_not_a_struct_can_not_be_an_output_row(wrong: Any) -> None:
 
 
 def test_an_output_row_that_can_be_changed_later_is_refused() -> None:
-    """Rows wait in memory until a block is full. One that the operator goes on changing would be stored as it is then."""
+    """Rows wait in memory until a block is full. One that the operator still changes would be stored as it is then."""
 
     class Loose(msgspec.Struct):
         seen: int

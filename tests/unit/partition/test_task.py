@@ -48,7 +48,7 @@ def results(reports: list[TaskReport]) -> list[LaneResult]:
     return [report.result for report in reports if report.result is not None]
 
 
-def pieces(*records: s.Record) -> list[tuple[str, list[int]]]:
+def pieces(*records: s.Record) -> list[tuple[str, Any]]:
     return [(str(key), piece.column("offset").to_pylist()) for key, piece in task.split(to_arrow(records))]
 
 
