@@ -34,7 +34,9 @@ def main() -> None:
     figures: dict[str, list[dict[str, float]]] = {name: [] for name in CONTESTANTS}
     with broker.running() as info:
         rows = publish(info.bootstrap, load)
-        print(f"{load.messages:,} messages, {load.partitions} partitions, {load.sessions} sessions, {rows:,} row changes")
+        print(
+            f"{load.messages:,} messages, {load.partitions} partitions, {load.sessions} sessions, {rows:,} row changes"
+        )
         for _ in range(rounds):
             for name in CONTESTANTS:  # alternating, so that a busy moment of the machine meets both
                 figure = measure(name, info.bootstrap, load)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 TOPIC = "capture-bench"
 

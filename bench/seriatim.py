@@ -56,7 +56,9 @@ def main() -> None:
     path.write_text(JOB.format(bootstrap=os.environ["BENCH_BOOTSTRAP"], topic=TOPIC, storage=str(folder / "data")))
     ref = read_job_file(str(path))
     watch = _Stopwatch()
-    options = RunOptions(until_caught_up=True, epoch_seconds=0, max_records_per_epoch=int(os.environ.get("BENCH_EPOCH", "200000")))
+    options = RunOptions(
+        until_caught_up=True, epoch_seconds=0, max_records_per_epoch=int(os.environ.get("BENCH_EPOCH", "200000"))
+    )
     Supervisor(ref.load(), ref, options, watch, StopFlag()).run()
     steady = watch.reports[1:]
     rows = DeltaTable(str(folder / "data" / "changes")).count()

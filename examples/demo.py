@@ -21,8 +21,10 @@ from seriatim.source import broker
 
 EXAMPLES = Path(__file__).parent
 DEADLINE_SECONDS = 300.0
-FIRST_SITES = ("--topics", "3", "--partitions", "2", "--sessions", "12", "--rows", "300", "--messages", "700000", "--rate", "20000")
-LATE_SITES = ("--topic", "capture-late", "--partitions", "2", "--sessions", "12", "--messages", "150000", "--rate", "15000")
+SITES = ("--partitions", "2", "--sessions", "12", "--messages", "0")
+FIRST_SITES = (*SITES, "--topics", "3", "--rate", "15000")
+LATE_SITES = (*SITES, "--topic", "capture-late", "--seed", "2", "--rate", "6000")
+RUN = ("--epoch-interval", "2s", "--max-records-per-epoch", "50000")
 
 
 class Show:
@@ -70,21 +72,21 @@ def play(show: Show, bootstrap: str) -> int:
     show.say(f"a real Kafka broker is running at {bootstrap}; 36 capture sites start to publish to 3 topics")
     sites = [show.start("produce", "--bootstrap", bootstrap, *FIRST_SITES)]
     show.say("seriatim run books.py: one ordered task for each Kafka partition")
-    driver = show.start("run", job, "--epoch-interval", "2s")
+    driver = show.start("run", job, *RUN)
     seen = Lines(driver)
     seen.wait_for("epoch ", times=3)
     show.say("12 more sites come up on a topic that did not exist a moment ago")
-    sites.append(show.start("produce", "--bootstrap", bootstrap, "--seed", "2", *LATE_SITES))
+    sites.append(show.start("produce", "--bootstrap", bootstrap, *LATE_SITES))
     seen.wait_for("epoch ", times=3)
     kill_in_mid_epoch(show, driver)
     show.say("the same command again; it asks the table where it stands, and nobody else")
-    driver = show.start("run", job, "--epoch-interval", "2s")
+    driver = show.start("run", job, *RUN)
     Lines(driver).wait_for("epoch ", times=3)
-    for site in sites:
-        site.wait(DEADLINE_SECONDS)
-    show.say("all sites have sent what they had; Ctrl-C, then once more up to the end")
-    driver.send_signal(signal.SIGINT)
-    driver.wait(DEADLINE_SECONDS)
+    show.say("Ctrl-C for the sites and for the job, then once more up to the end of all topics")
+    for process in (*sites, driver):
+        process.send_signal(signal.SIGINT)
+    if any(process.wait(DEADLINE_SECONDS) for process in (*sites, driver)):
+        return 1
     if show.run("run", job, "--until-caught-up") != 0:
         return 1
     show.say("an independent check: plain consumer, naive fold, compared with the table row by row")
@@ -134,7 +136,9 @@ def kill_in_mid_epoch(show: Show, driver: "subprocess.Popen[str]") -> None:
     driver.wait()
     committed = len(DeltaTable(str(table)).file_uris())
     staged = len(list(table.glob("*.parquet")))
-    show.say(f"SIGKILL in mid-epoch: {staged - committed} staged files are on disk that the table does not know, nor ever will")
+    show.say(
+        f"SIGKILL in mid-epoch: {staged - committed} staged files on disk that the table does not know, nor ever will"
+    )
 
 
 def query(show: Show) -> None:

@@ -5,10 +5,10 @@
 One Kafka topic with one partition holds the messages of a few sessions, in order. Spark reads them in one micro-batch,
 groups them by session and hands each group to `applyInPandasWithState`. The function looks whether offsets grow.
 
-Spark sorts the rows of a batch by the *grouping key only*, and that sort may spill to disk and merge: rows with the same
-key then come out in another order than they went in. Nothing says so, and with small batches it does not happen; here
-spilling is forced with a setting, in production a large batch does it. Seriatim reads the same topic with no shuffle and
-no sort, checks the order of every batch, and would stop rather than go on.
+Spark sorts the rows of a batch by the *grouping key only*, and that sort may spill to disk and merge: rows with the
+same key then come out in another order than they went in. Nothing says so, and with small batches it does not happen;
+here spilling is forced with a setting, in production a large batch does it. Seriatim reads the same topic with no
+shuffle and no sort, checks the order of every batch, and would stop rather than go on.
 """
 
 import os
@@ -18,7 +18,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.state import GroupState
 

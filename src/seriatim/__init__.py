@@ -27,7 +27,7 @@ from seriatim.output.schema import Digits
 from seriatim.row import Key, Row
 from seriatim.source.kafka import Kafka, secret
 from seriatim.structs import Output, State
-from seriatim.version import VERSION as __version__
+from seriatim.version import VERSION as __version__  # noqa: N811 (the name Python's tools look for)
 
 __all__ = [
     "BadRecord",

@@ -27,8 +27,8 @@ class Job:
     """One ordered stateful job: a Kafka source, a codec, an operator, a storage.
 
     `epoch_interval` is the time between the starts of two epochs ("5s", "500ms", "0s" for as fast as it goes);
-    `max_records_per_epoch` bounds one epoch over all partitions; `tasks_max` bounds the tasks of one (beyond it, several
-    partitions share a task, one after the other); `spark` passes settings to the Spark session.
+    `max_records_per_epoch` bounds one epoch over all partitions; `tasks_max` bounds the tasks of one (beyond it,
+    several partitions share a task, one after the other); `spark` passes settings to the Spark session.
     """
 
     def __init__(
@@ -68,10 +68,12 @@ class Job:
 
 
 def seconds(duration: str) -> float:
-    """"5s" -> 5.0."""
+    """ "5s" -> 5.0."""
     found = _DURATION.fullmatch(duration.strip()) if isinstance(duration, str) else None
     if found is None:
-        raise ConfigurationError(f"{duration!r} is not a duration.", hint='Write a number and a unit: "500ms", "5s", "1m".')
+        raise ConfigurationError(
+            f"{duration!r} is not a duration.", hint='Write a number and a unit: "500ms", "5s", "1m".'
+        )
     return float(found[1]) * _UNIT_SECONDS[found[2]]
 
 
@@ -85,7 +87,9 @@ def _checked_name(name: str) -> str:
 
 def _checked_part(part: Any, kind: type[Any], what: str, example: str) -> Any:
     if not isinstance(part, kind):
-        raise ConfigurationError(f"The job's {what} is {part!r}, which is not one.", hint=f"For example: {what}={example}.")
+        raise ConfigurationError(
+            f"The job's {what} is {part!r}, which is not one.", hint=f"For example: {what}={example}."
+        )
     return part
 
 

@@ -1,7 +1,7 @@
 """Job files: from a path to a `Job`, and from a driver to its executors.
 
-A job file is sent to executors as *source*, and run there as a module of its own: its row types are then real classes in
-a real module (typed structs can not be pickled by value), and nothing unpickles what came from outside.
+A job file is sent to executors as *source*, and run there as a module of its own: its row types are then real classes
+in a real module (typed structs can not be pickled by value), and nothing unpickles what came from outside.
 """
 
 import hashlib
@@ -57,7 +57,9 @@ def read_job_file(target: str) -> JobRef:
             f"There is no job file {path}.", hint="Check the path; `seriatim init` writes one that runs."
         ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"The job file {path} can not be read: {error}.", hint="Give a Python file.") from error
+        raise ConfigurationError(
+            f"The job file {path} can not be read: {error}.", hint="Give a Python file."
+        ) from error
     return JobRef(str(path.resolve()), source, attribute or "job")
 
 

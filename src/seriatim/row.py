@@ -11,7 +11,7 @@ From the row type come the key function, the *patch* type (an update may carry o
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -31,6 +31,9 @@ KEY = _KeyMark()
 Key = Annotated[T, KEY]
 
 
+@dataclass_transform(
+    frozen_default=True, field_specifiers=(msgspec.field,)
+)  # so that `class X(s.Row)` is typed as frozen
 class Row(msgspec.Struct, frozen=True, gc=False):
     """One row of a session's table. Frozen: a row that was given out as a change must never change again."""
 

@@ -13,8 +13,8 @@
     )
     assert [row["_op"] for row in outcome.rows] == ["insert", "update", "delete"]
 
-This is the product itself, the same lane, state and ledger that run under Spark, on a temporary folder: what passes here
-passes there.
+This is the product itself, the same lane, state and ledger that run under Spark, on a temporary folder: what passes
+here passes there.
 """
 
 import tempfile
@@ -67,7 +67,12 @@ Step = Sent | _Step
 
 
 def record(
-    value: Any, key: str | bytes | None = "session", *, topic: str = "capture-test", partition: int = 0, timestamp_ms: int | None = None
+    value: Any,
+    key: str | bytes | None = "session",
+    *,
+    topic: str = "capture-test",
+    partition: int = 0,
+    timestamp_ms: int | None = None,
 ) -> Sent:
     """Any record: bytes and None are sent as they are, everything else as JSON."""
     data = value if value is None or isinstance(value, bytes) else msgspec.json.encode(value)
@@ -163,7 +168,9 @@ def run(
 class Player:
     """Plays a script on the local engine. Public for tests that need to look between the steps."""
 
-    def __init__(self, program: Program, store: Store, records_per_epoch: int = 1_000_000, records_per_batch: int = 10_000):
+    def __init__(
+        self, program: Program, store: Store, records_per_epoch: int = 1_000_000, records_per_batch: int = 10_000
+    ):
         self.program = program
         self.store = store
         self.log = MemoryLog()

@@ -7,12 +7,14 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from deltalake import DeltaTable
 
 from seriatim.engine.epoch import EpochReport
@@ -68,7 +70,9 @@ class Site:
     def send(self, records: Iterable[Sent]) -> int:
         """Records to their topics (named without the prefix) and partitions, in order; all acknowledged on return."""
         problems: list[Any] = []
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 20, "enable.idempotence": True, "log_level": 0})
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "linger.ms": 20, "enable.idempotence": True, "log_level": 0}
+        )
         sent = 0
         for record in records:
             while True:
@@ -110,7 +114,9 @@ class Site:
 
     def events(self) -> list[dict[str, Any]]:
         table = DeltaTable(str(self.storage / "sessions")).to_pyarrow_table()
-        rows: list[dict[str, Any]] = table.sort_by([(key, "ascending") for key in ("topic", "partition", "offset")]).to_pylist()
+        rows: list[dict[str, Any]] = table.sort_by(
+            [(key, "ascending") for key in ("topic", "partition", "offset")]
+        ).to_pylist()
         return rows
 
 
@@ -137,7 +143,12 @@ class Told:
 
 
 def run_here(
-    job_file: Path, *, until_caught_up: bool = True, max_records: int = 500_000, told: Told | None = None, stop: StopFlag | None = None
+    job_file: Path,
+    *,
+    until_caught_up: bool = True,
+    max_records: int = 500_000,
+    told: Told | None = None,
+    stop: StopFlag | None = None,
 ) -> Told:
     """The job on Spark in this process: what `seriatim run` does, without the start of a new Python."""
     told = told or Told()
@@ -171,7 +182,9 @@ class Command:
         def said() -> bool:
             if words in self.text:
                 return True
-            assert self.process.poll() is None, f"ended with {self.process.returncode} before saying {words!r}:\n{self.text}"
+            assert self.process.poll() is None, (
+                f"ended with {self.process.returncode} before saying {words!r}:\n{self.text}"
+            )
             return False
 
         eventually(said, f"{words!r} in:\n{self.text}", seconds)
@@ -184,10 +197,8 @@ class Command:
 
     def kill(self) -> None:
         """End whatever is left, children included: their process group is theirs alone."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait(30)
 
 

@@ -129,7 +129,10 @@ def test_status_and_sessions_tell_where_the_job_stands(site: Site, command: Star
     assert "waiting for its snapshot" in shown.text
     shown = command("sessions", str(site.storage), "--json")
     assert shown.ends() == 0, shown.text
-    assert [(found["session"], found["rows"]) for found in msgspec.json.decode(shown.text)] == [("half", None), ("live", 1)]
+    assert [(found["session"], found["rows"]) for found in msgspec.json.decode(shown.text)] == [
+        ("half", None),
+        ("live", 1),
+    ]
 
 
 def test_status_of_a_storage_that_is_not_there(command: Start) -> None:

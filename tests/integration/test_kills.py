@@ -19,7 +19,9 @@ PARTITIONS = 3
 
 def fill(site: Site) -> int:
     site.create_topic("a", PARTITIONS)
-    return sum(site.send(busy_session(f"s{index}", MESSAGES, partition=index, topic="a")) for index in range(PARTITIONS))
+    return sum(
+        site.send(busy_session(f"s{index}", MESSAGES, partition=index, topic="a")) for index in range(PARTITIONS)
+    )
 
 
 def content(site: Site) -> list[tuple[Any, ...]]:

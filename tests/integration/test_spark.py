@@ -243,7 +243,9 @@ def test_no_matching_topic_yet_is_said_and_waited_for(site: Site, command: Calla
     running.says("epoch 1: 20 messages")
 
 
-def test_nothing_of_a_run_is_left_in_the_temporary_folder(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nothing_of_a_run_is_left_in_the_temporary_folder(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))

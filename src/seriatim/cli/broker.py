@@ -5,7 +5,9 @@ from pathlib import Path
 import click
 
 FOLDER = ".seriatim/broker"
-_folder = click.option("--folder", type=click.Path(path_type=Path), default=FOLDER, show_default=True, help="Where its data is.")
+_folder = click.option(
+    "--folder", type=click.Path(path_type=Path), default=FOLDER, show_default=True, help="Where its data is."
+)
 
 
 @click.group(epilog="Example: seriatim broker start")
@@ -15,7 +17,13 @@ def broker() -> None:
 
 @broker.command(epilog="Example: seriatim broker start --port 19092")
 @_folder
-@click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True, help="For clients; another if it is taken.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=9092,
+    show_default=True,
+    help="For clients; another if it is taken.",
+)
 def start(folder: Path, port: int) -> None:
     """Start the broker, or find it running. It goes on until it is stopped."""
     from seriatim.source import broker as embedded

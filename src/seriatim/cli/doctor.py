@@ -5,11 +5,16 @@ from pathlib import Path
 import click
 
 
-@click.command(epilog="\b\nExamples:\n  seriatim doctor\n  seriatim doctor books.py\n  seriatim doctor s3://bucket/books")
+@click.command(
+    epilog="\b\nExamples:\n  seriatim doctor\n  seriatim doctor books.py\n  seriatim doctor s3://bucket/books"
+)
 @click.argument("target", required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def doctor(target: str | None, as_json: bool) -> int:
-    """Check Java, jars, Python, and the broker and storage of TARGET: a job file, or a storage. Exit code 3 if one fails."""
+    """Check Java, jars, Python, and the broker and storage of TARGET: a job file, or a storage.
+
+    Exit code 3 if one fails.
+    """
     from seriatim.cli import render
     from seriatim.cli.broker import FOLDER
     from seriatim.observe.target import find_target

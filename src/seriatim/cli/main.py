@@ -49,7 +49,11 @@ class _Lazy(click.Group):
             formatter.write_dl(list(_SUMMARIES.items()))
 
 
-@click.group(cls=_Lazy, context_settings=CONTEXT, epilog="Example: seriatim init && seriatim broker start && seriatim run books.py")
+@click.group(
+    cls=_Lazy,
+    context_settings=CONTEXT,
+    epilog="Example: seriatim init && seriatim broker start && seriatim run books.py",
+)
 @click.version_option(VERSION, prog_name="seriatim")
 def seriatim() -> None:
     """Ordered stateful streaming on Spark: Kafka to Delta tables, strictly in order, exactly once."""

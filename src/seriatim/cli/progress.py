@@ -45,7 +45,9 @@ class ConsoleListener:
     def finished(self, reason: str) -> None:
         why = f"stopped by {reason}" if reason else "caught up"
         seconds = clock.monotonic() - self._started
-        self._say(f"{why}: {count(self._epochs, 'epoch')}, {self._records:,} messages, {self._rows:,} rows in {seconds:.1f} s")
+        self._say(
+            f"{why}: {count(self._epochs, 'epoch')}, {self._records:,} messages, {self._rows:,} rows in {seconds:.1f} s"
+        )
 
     def _say(self, text: str) -> None:
         click.echo(text)

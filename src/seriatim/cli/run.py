@@ -10,7 +10,9 @@ EXIT_CODES = "Exit codes: 0 done, 2 configuration, 3 environment, 4 data, 5 code
 )
 @click.argument("job_file", metavar="JOB")
 @click.option("--until-caught-up", is_flag=True, help="Stop at the end offsets of the start.")
-@click.option("--epoch-interval", metavar="TIME", help='Time between the starts of two epochs, such as "5s" or "500ms".')
+@click.option(
+    "--epoch-interval", metavar="TIME", help='Time between the starts of two epochs, such as "5s" or "500ms".'
+)
 @click.option("--max-records-per-epoch", type=click.IntRange(min=1), metavar="N", help="Bound on one epoch.")
 def run(job_file: str, until_caught_up: bool, epoch_interval: str | None, max_records_per_epoch: int | None) -> None:
     """Run the job in the Python file JOB (or JOB.py:NAME, where it is not called `job`).

@@ -7,7 +7,10 @@ import click
 @click.argument("target")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def status(target: str, as_json: bool) -> None:
-    """Where a job stands: epoch, positions, lag, sessions, last commit. TARGET is a job file, or the storage of a job."""
+    """Where a job stands: epoch, positions, lag, sessions, last commit.
+
+    TARGET is a job file, or the storage of a job.
+    """
     from seriatim.cli import render
     from seriatim.observe.status import read_status
     from seriatim.observe.target import find_target

@@ -7,7 +7,9 @@ import click
 
 @click.command(epilog="\b\nExamples:\n  seriatim verify books.py\n  seriatim verify books.py --committed-only --json")
 @click.argument("job_file", metavar="JOB")
-@click.option("--committed-only", is_flag=True, help="Only up to the job's committed position: for a job that is running.")
+@click.option(
+    "--committed-only", is_flag=True, help="Only up to the job's committed position: for a job that is running."
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def verify(job_file: str, committed_only: bool, as_json: bool) -> int:
     """Check the table of JOB against Kafka, independently of the pipeline: a plain consumer and a naive fold.
@@ -15,7 +17,7 @@ def verify(job_file: str, committed_only: bool, as_json: bool) -> int:
     For jobs with the JSON envelope and RebuildTable. Exit code 4 if anything is lost, doubled or different.
     """
     from seriatim.cli import render
-    from seriatim.tools.verify import verify_job
+    from seriatim.tools.verify_job import verify_job
 
     bar = not as_json and sys.stderr.isatty()
 

@@ -8,9 +8,9 @@ A user's own codec is a small class:
         def decode(self, record: s.Record) -> s.Message[Level] | s.BadRecord | None:
             ...
 
-It is called once for every record, in offset order. It returns a message; or `BadRecord(reason)` for data that it can not
-read; or None for a record that means nothing (a tombstone, a heartbeat), which is counted and passed over. An exception
-out of it is taken as a fault of the code, not of the data.
+It is called once for every record, in offset order. It returns a message; or `BadRecord(reason)` for data that it can
+not read; or None for a record that means nothing (a tombstone, a heartbeat), which is counted and passed over. An
+exception out of it is taken as a fault of the code, not of the data.
 """
 
 from abc import ABC, abstractmethod

@@ -49,7 +49,7 @@ class JsonEnvelope(Codec[RowT], Generic[RowT]):
             raise ConfigurationError(
                 f"The row type {self.row_type.__name__} can not be read from JSON.",
                 detail=str(error),
-                hint="Use str, int, float, bool, bytes, datetime, date, Decimal, Optional, list, Enum or a nested struct.",
+                hint="See the types of rows in docs/guide.md.",
             ) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -105,7 +105,9 @@ def _snapshot_wire(row_type: Any) -> type[msgspec.Struct]:
         if self.chunk is None and self.chunks is None:
             return Snapshot(self.rows, self.seq, self.session)
         if self.chunk is None or self.chunks is None or not 0 <= self.chunk < self.chunks:
-            return BadRecord(f"Chunk {self.chunk} of {self.chunks} makes no sense: 'chunk' counts from 0 to chunks - 1.")
+            return BadRecord(
+                f"Chunk {self.chunk} of {self.chunks} makes no sense: 'chunk' counts from 0 to chunks - 1."
+            )
         return Snapshot(self.rows, self.seq, self.session, Chunk(self.chunk, self.chunks))
 
     fields = [("rows", list[row_type]), ("chunk", int | None, None), ("chunks", int | None, None)]

@@ -106,11 +106,8 @@ def lane_stopped(failures: list[Failure]) -> RecordRefused | CodeError:
     """The error for the first failure, naming the others. Code before data: a fault in code may look like bad data."""
     ordered = sorted(failures, key=lambda failure: (failure.kind != "code", failure.topic, failure.partition))
     first = ordered[0]
-    where = f"{first.topic}/{first.partition} offset {first.offset}, session {first.session!r}"
-    others = "".join(
-        f"\nalso stopped: {other.topic}/{other.partition} offset {other.offset}, session {other.session!r}: {other.reason}"
-        for other in ordered[1:]
-    )
+    where = _place(first)
+    others = "".join(f"\nalso stopped: {_place(other)}: {other.reason}" for other in ordered[1:])
     fields = {"topic": first.topic, "partition": first.partition, "offset": first.offset, "session": first.session}
     stands = "Everything before it is committed, in all partitions."
     if first.kind == "code":
@@ -127,3 +124,7 @@ def lane_stopped(failures: list[Failure]) -> RecordRefused | CodeError:
         hint="Find out what its producer did. The job stops here again until the record can be processed.",
         **fields,
     )
+
+
+def _place(failure: Failure) -> str:
+    return f"{failure.topic}/{failure.partition} offset {failure.offset}, session {failure.session!r}"

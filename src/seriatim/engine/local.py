@@ -34,12 +34,20 @@ class RecordLog(Protocol):
     def partitions(self) -> list[Partition]: ...
     def read(self, partition: Partition, start: int, records_max: int) -> list[Record]:
         """Up to `records_max` records from offset `start` on, in offset order; none at the end of the log."""
+
     def topic_ids(self) -> Mapping[str, str]: ...
 
 
 class LocalEngine:
     def __init__(
-        self, program: Program, store: Store, ledger: Ledger, log: RecordLog, *, records_max: int, batch_records: int = 10_000
+        self,
+        program: Program,
+        store: Store,
+        ledger: Ledger,
+        log: RecordLog,
+        *,
+        records_max: int,
+        batch_records: int = 10_000,
     ) -> None:
         self._program = program
         self._store = store

@@ -1,7 +1,7 @@
 """The Spark engine: Structured Streaming's Kafka source, one task for each Kafka partition, no shuffle.
 
-The only module that imports pyspark. Spark's checkpoint is scratch: a fresh temporary folder for every query, never read
-again. Position and state come from the ledger, by way of `startingOffsets`.
+The only module that imports pyspark. Spark's checkpoint is scratch: a fresh temporary folder for every query, never
+read again. Position and state come from the ledger, by way of `startingOffsets`.
 """
 
 import os
@@ -131,7 +131,7 @@ class SparkEngine:
     def _run_lanes(self, batch: DataFrame, starts: Mapping[Partition, LaneStart]) -> Iterator[TaskReport]:
         """`coalesce` is narrow: it may put several Kafka partitions into one task, one after the other, in order."""
         task = LaneTask(self._ref, self._store, starts)
-        reports = batch.coalesce(self._job.tasks_max).mapInArrow(lambda batches: task(batches), f"{REPORT_COLUMN} binary")
+        reports = batch.coalesce(self._job.tasks_max).mapInArrow(task.__call__, f"{REPORT_COLUMN} binary")
         for row in reports.collect():
             yield decode_report(bytes(row[0]))
 
@@ -176,8 +176,8 @@ class SparkEngine:
 class _Epochs:
     """What Spark calls for every micro-batch. Once closed it commits nothing more.
 
-    SUBTLE: the lock is held for a whole epoch, and `close` takes it. So a query is only ever stopped between two epochs,
-    or after an epoch was told, by `_closed`, that it may not commit.
+    SUBTLE: the lock is held for a whole epoch, and `close` takes it. So a query is only ever stopped between two
+    epochs, or after an epoch was told, by `_closed`, that it may not commit.
     """
 
     def __init__(

@@ -28,7 +28,9 @@ class StartPlan(msgspec.Struct, frozen=True):
         return json.dumps(by_topic)
 
 
-def plan_start(lanes: Iterable[LanePosition], topics: Mapping[str, Topic], spans: Mapping[Partition, Span]) -> StartPlan:
+def plan_start(
+    lanes: Iterable[LanePosition], topics: Mapping[str, Topic], spans: Mapping[Partition, Span]
+) -> StartPlan:
     """Refuses where going on would skip records: a topic made anew, or records that Kafka has already deleted."""
     positions = {lane.key: lane for lane in lanes}
     offsets: dict[Partition, int] = {}
@@ -61,7 +63,8 @@ def _refuse_lost(lane: LanePosition, span: Span | None) -> None:
         return
     if span.start > lane.next_offset:
         raise RecordsLost(
-            f"Kafka has deleted records of {lane.key} that were not read yet: offsets {lane.next_offset} to {span.start - 1}.",
+            f"Kafka has deleted records of {lane.key} that were not read yet: "
+            f"offsets {lane.next_offset} to {span.start - 1}.",
             detail=f"The ledger stands at {lane.next_offset}, the log now starts at {span.start}.",
             hint="Their topic's retention was shorter than the job's pause. Nothing was skipped; "
             "read the topic into another `storage` to go on without them.",

@@ -30,7 +30,7 @@ class StopFlag:
 
 @contextmanager
 def stop_on_signals(flag: StopFlag) -> Iterator[None]:
-    """Ctrl-C and SIGTERM raise the flag; a second one ends the process at once (which loses nothing: see the ledger)."""
+    """Ctrl-C and SIGTERM raise the flag; a second one ends the process at once, which loses nothing."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         if flag.raised:

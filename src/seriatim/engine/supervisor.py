@@ -1,4 +1,4 @@
-"""Keeps a job running: takes up from the ledger, restarts after trouble of the environment, stops on everything else."""
+"""Keeps a job running: takes up from the ledger, restarts after environment failures, stops on all others."""
 
 import random
 from collections.abc import Callable

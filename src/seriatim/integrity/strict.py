@@ -22,10 +22,10 @@ class Strict(msgspec.Struct, frozen=True):
     def judge(self, session: SessionFacts, message: Message[Any]) -> Verdict:
         sequence = message.sequence
         last = session.sequence
-        # The ordinary case first, because it is nearly every message: a change, in turn, of a session that has its table.
-        if type(message) is Changes and session.snapshot_offset is not None and not session.chunks_seen:
-            if sequence is None or (last is not None and sequence == last + 1):
-                return ACCEPT
+        # The ordinary case first, as it is nearly every message: a change, in turn, of a session that has its table.
+        in_turn = sequence is None or (last is not None and sequence == last + 1)
+        if in_turn and type(message) is Changes and session.snapshot_offset is not None and not session.chunks_seen:
+            return ACCEPT
         if sequence is not None and last is not None and sequence != last + 1:
             if sequence > last + 1:
                 return Refuse(f"sequence gap: expected {last + 1}, got {sequence}: {_missing(sequence - last - 1)}")

@@ -1,4 +1,4 @@
-"""One Delta table: created, read and appended to through delta-rs. Knows log versions and `txn`, not epochs' meaning."""
+"""One Delta table: created, read and appended to through delta-rs. Knows the log and `txn`, not what epochs mean."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,6 @@ from seriatim import clock, paths
 from seriatim.errors import ConfigurationError, StorageFailure
 from seriatim.output.parquet import FileRef
 from seriatim.store import Store
-
 
 OWNER: Final = "seriatim.job"  # in a table's properties: whose it is
 
@@ -85,7 +84,7 @@ class OutputTable:
             raise _failure(f"The log of {self._store.table_url(self.name)} can not be read.", error) from error
 
     def append(self, files: tuple[FileRef, ...], epoch: int) -> None:
-        """One log entry: these files and `txn(app_id, epoch)`, from the snapshot held. Never refreshes before it writes.
+        """One log entry: these files and `txn(app_id, epoch)`, from the snapshot held. Never refreshes first.
 
         SUBTLE: delta-rs compares with what was committed since *this* snapshot and refuses if the job's `txn` is among
         it. A refresh in here would move the snapshot past another driver's commit, and fencing would be gone.
@@ -157,8 +156,12 @@ def _shape(kind: Any) -> Any:
 
 
 def _failure(primary: str, error: Exception) -> StorageFailure | ConfigurationError:
-    if isinstance(error, PermissionError | NotADirectoryError | DeltaSchemaMismatch) or "ermission denied" in str(error):
-        return ConfigurationError(primary, detail=_line(error), hint="Check the path, and that this user may write there.")
+    if isinstance(error, PermissionError | NotADirectoryError | DeltaSchemaMismatch) or "ermission denied" in str(
+        error
+    ):
+        return ConfigurationError(
+            primary, detail=_line(error), hint="Check the path, and that this user may write there."
+        )
     return StorageFailure(primary, detail=_line(error), hint="Check disk space, network and permissions.")
 
 

@@ -153,7 +153,7 @@ class Ledger:
         elif isinstance(fate, protocol.Overtaken):
             raise Fenced(
                 f"Another driver of the job {self._facts.name} has taken over.",
-                detail=f"It committed epoch {fate.by_epoch}; our epoch {manifest.epoch} is not visible and never will be.",
+                detail=f"It committed epoch {fate.by_epoch}; our epoch {manifest.epoch} will never be visible.",
                 hint="Only one driver may run a job. Stop this one, or the other.",
                 epoch=manifest.epoch,
             )

@@ -5,10 +5,10 @@
             ...
             yield Quote(bid=..., ask=...)
 
-`apply` is called once for every message of a session, in order, with that session's state; it changes the state in place
-and gives output rows. Raise `s.Violation("why")` to refuse a message. Any other exception is taken as a fault of the
-code. Either way the lane stops *before* that message: its rows are not written, its changes to the state are not kept.
-`apply` must be deterministic: after a crash it sees the same messages again and must give the same rows.
+`apply` is called once for every message of a session, in order, with that session's state; it changes the state in
+place and gives output rows. Raise `s.Violation("why")` to refuse a message. Any other exception is taken as a fault of
+the code. Either way the lane stops *before* that message: its rows are not written, its changes to the state are not
+kept. `apply` must be deterministic: after a crash it sees the same messages again and must give the same rows.
 """
 
 from abc import ABC, abstractmethod

@@ -65,7 +65,7 @@ class Table(Generic[RowT]):
         return Change("insert" if old is None else "update", "message", row)
 
     def _replace(self, rows: Iterable[RowT]) -> list[Change[RowT]]:
-        """Take the snapshot for the truth and give only the differences: first what changed or is new, then what went."""
+        """The snapshot is the truth; give only the differences: first what is new or changed, then what went."""
         key_of, old_rows = self._key_of, self._by_key
         new_rows: dict[Hashable, RowT] = {}
         changes: list[Change[RowT]] = []

@@ -20,7 +20,14 @@ SCHEMA = pa.schema(_FIELDS)
 
 
 def event(
-    kind: Event, session: str, topic: str, partition: int, offset: int, sequence: int | None, timestamp_ms: int, rows: int | None
+    kind: Event,
+    session: str,
+    topic: str,
+    partition: int,
+    offset: int,
+    sequence: int | None,
+    timestamp_ms: int,
+    rows: int | None,
 ) -> dict[str, Any]:
     return {
         "session": session,

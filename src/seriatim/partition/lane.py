@@ -37,7 +37,9 @@ TRACEBACK_LINES: Final = 12
 class Lane:
     """Feed it batches of one partition, in order, then `finish` it."""
 
-    def __init__(self, program: Program, partition: Partition, start: LaneStart, state: LaneState, store: Store) -> None:
+    def __init__(
+        self, program: Program, partition: Partition, start: LaneStart, state: LaneState, store: Store
+    ) -> None:
         self.partition = partition
         self._program = program
         self._start = start
@@ -208,11 +210,19 @@ class Lane:
         self._events.append(events.event(kind, session.name, topic, index, offset, sequence, time_ms, rows))
 
     def _stop(
-        self, kind: FailureKind, offset: int, session: str | None, reason: str, detail: str = "", *, rewind: bool = False
+        self,
+        kind: FailureKind,
+        offset: int,
+        session: str | None,
+        reason: str,
+        detail: str = "",
+        *,
+        rewind: bool = False,
     ) -> None:
         self._failure = Failure(kind, self.partition.topic, self.partition.index, offset, session, reason, detail)
-        # SUBTLE: an operator that raised may have changed its state half-way, and rows of later records may be in memory
-        # or already in a file. Nothing of this try is kept; the epoch runs again and stops cleanly before the record.
+        # SUBTLE: an operator that raised may have changed its state half-way, and rows of later records may be in
+        # memory or already in a file. Nothing of this try is kept; the epoch runs again and stops cleanly before the
+        # record.
         self._rewind = rewind
 
     def _advance(self, offsets: list[int], times: list[int], done: int) -> None:

@@ -68,8 +68,8 @@ def _close(lane: Lane, store: Store) -> TaskReport:
 
 
 def split(batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
-    """The batch in runs of one partition each: with coalesced tasks a batch may hold the end of one and the start of the
-    next."""
+    """The batch in runs of one partition each: with coalesced tasks a batch may hold the end of one and the start of
+    the next."""
     if batch.num_rows == 0:
         return
     topics: Any = batch.column("topic").dictionary_encode()

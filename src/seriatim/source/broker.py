@@ -84,8 +84,9 @@ _children: dict[int, Child] = {}
 def start(folder: Path, *, settings: Mapping[str, str] = NO_SETTINGS, port: int | None = None) -> BrokerInfo:
     """Start the broker of this folder, or find it running (then `settings` are not applied); returns once it answers.
 
-    A restart keeps the data, and the ports while they are free; a first start takes `port` if it is. `settings` override `server.properties`; the listener
-    is named CLIENT (for SASL: `listener.security.protocol.map` and `listener.name.client.*`).
+    A restart keeps the data, and the ports while they are free; a first start takes `port` if that is free. `settings`
+    override `server.properties`; the listener is named CLIENT (for SASL: `listener.security.protocol.map` and
+    `listener.name.client.*`).
     """
     folder = folder.resolve()
     with _held(folder):

@@ -1,4 +1,4 @@
-"""What Kafka says about topics: which match, their identities, where their logs start and end. Only asks, never writes."""
+"""What Kafka says about topics: which match, their identities, where their logs start and end. Only asks."""
 
 import logging
 import re
@@ -101,7 +101,7 @@ class TopicReader:
 
     def _offsets(self, wanted: list[TopicPartition], spec: Any) -> dict[Partition, int]:
         found = {}
-        request = {partition: spec for partition in wanted}
+        request = dict.fromkeys(wanted, spec)
         for partition, future in self._admin.list_offsets(request, request_timeout=ASK_SECONDS).items():
             try:
                 found[Partition(partition.topic, partition.partition)] = future.result(timeout=ASK_SECONDS + 5).offset

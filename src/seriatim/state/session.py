@@ -4,7 +4,7 @@ from typing import Any
 
 
 class Session:
-    """Mutable, owned by one lane at a time. What it *is* (fresh, half-way in a snapshot, live) follows from its facts."""
+    """Mutable, owned by one lane at a time. What it *is* (fresh, half a snapshot, live) follows from its facts."""
 
     __slots__ = (
         "chunk_count",

@@ -53,7 +53,9 @@ def _java() -> Check:
     java = find_java()
     version = java_version(java)
     if version < 17:
-        return Check("java", False, f"version {version}", "Install Java 17 or 21: apt-get install openjdk-17-jre-headless")
+        return Check(
+            "java", False, f"version {version}", "Install Java 17 or 21: apt-get install openjdk-17-jre-headless"
+        )
     return Check("java", True, f"version {version}, {java}")
 
 
@@ -85,4 +87,6 @@ def _storage(store: Store) -> Check:
         store.delete(path)
     if created and refused and kept:
         return Check("storage", True, f"{store.url}: write, read and create-if-absent work")
-    return Check("storage", False, f"{store.url} lets a second writer replace an object", "Use a storage with conditional put.")
+    return Check(
+        "storage", False, f"{store.url} lets a second writer replace an object", "Use a storage with conditional put."
+    )

@@ -36,4 +36,6 @@ def write_job_file(path: Path, bootstrap: str) -> None:
     except FileExistsError as error:
         raise ConfigurationError(f"{path} exists already.", hint="Name another file: seriatim init other.py") from error
     except OSError as error:
-        raise ConfigurationError(f"{path} can not be written: {error.strerror}.", hint="Choose another folder.") from error
+        raise ConfigurationError(
+            f"{path} can not be written: {error.strerror}.", hint="Choose another folder."
+        ) from error

@@ -12,7 +12,8 @@ from seriatim.state.session import Session
 def session(sequence: int | None = None, *, snapshot: int | None = 0, chunks: int = 0, of: int = 0) -> Session:
     made = Session("s", 0)
     made.sequence, made.snapshot_offset = sequence, snapshot
-    made.chunk_rows, made.chunk_count = [[] for _ in range(chunks)], of
+    for _ in range(chunks):
+        made.keep_chunk([], of)
     return made
 
 

@@ -132,6 +132,39 @@ def test_a_state_is_taken_from_the_cache_only_for_its_exact_segments(tmp_path: P
     assert (second.counts.rows, again.counts.rows) == (1, 0)
 
 
+class OldTally(s.State):
+    seen: int = 0
+
+
+class NewTally(s.State):
+    seen: int = 0
+    rows: int = 0
+
+
+class Seen(s.Output):
+    seen: int
+
+
+def counting(state_type: Any) -> Program:
+    class Counter(s.Operator[Any, Any, Any]):
+        def apply(self, state: Any, message: s.Message[Level]) -> list[Seen]:
+            assert type(state) is state_type
+            state.seen += 1
+            return [Seen(state.seen)]
+
+    operator = Counter()
+    operator.state_type, operator.row_type, operator.output_type = state_type, Level, Seen
+    return Program(s.JsonEnvelope(Level), operator, s.Strict())
+
+
+def test_a_changed_job_is_never_given_the_cached_state_of_the_old_one(tmp_path: Path) -> None:
+    store, key = Store(str(tmp_path)), Partition("t", 0)
+    (first,) = results(list(task.run_task(counting(OldTally), store, {}, [to_arrow([record("t", 0, 0)])])))
+    starts = {key: LaneStart(1, first.segments)}
+    (second,) = results(list(task.run_task(counting(NewTally), store, starts, [to_arrow([record("t", 0, 1)])])))
+    assert second.failure is None
+
+
 def test_a_report_crosses_to_the_driver_unchanged(tmp_path: Path) -> None:
     reports = run(Store(str(tmp_path)), [record("t", 0, 0)], [record("t", 0, 0)])
     reports += run(Store(str(tmp_path / "other")), [record("t", 0, 0)])

@@ -37,7 +37,7 @@ class Lane:
         session = self.state.sessions.get(name) or Session(name, 3)
         self.state.state_of(session).apply(s.Snapshot(rows))
         session.sequence = sequence
-        self.state.touch(session)
+        self.state.add(session)
         return session
 
     def save(self) -> list[dict[str, Any]]:
@@ -73,7 +73,8 @@ def with_base(lane: Lane) -> Lane:
 def test_every_fact_of_a_session_comes_back(lane: Lane) -> None:
     session = lane.put("a", Level("x", 1.0), sequence=9)
     session.snapshot_offset, session.last_offset, session.last_timestamp_ms = 4, 5, 1234
-    session.chunk_rows, session.chunk_count = [[Level("y", 2.0)], []], 3
+    for rows in ([Level("y", 2.0)], []):
+        session.keep_chunk(rows, 3)
     lane.save()
     back = lane.reload().sessions["a"]
     facts = ("name", "first_offset", "snapshot_offset", "last_offset", "last_timestamp_ms", "sequence")
@@ -96,7 +97,7 @@ def test_a_state_that_was_never_decoded_is_written_as_it_was(lane: Lane) -> None
     lane.put("a", Level("x", 1.0))
     lane.save()
     lane.state = lane.reload()
-    lane.state.touch(lane.state.sessions["a"])
+    lane.state.add(lane.state.sessions["a"])
     (entry,) = lane.save()
     assert (entry["rows"], FORMAT.decode(entry["state"]).get("x")) == (1, Level("x", 1.0))
 
