@@ -9,9 +9,23 @@ From the row type come the key function, the *patch* type (an update may carry o
 """
 
 from collections.abc import Callable, Hashable
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, Generic, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -96,8 +110,21 @@ def _fields_of(row_type: type[Row]) -> tuple[Field, ...]:
             raise ConfigurationError(
                 f"The key column {info.name} of {row_type.__name__} is optional.", hint="A key can not be missing."
             )
+        if marked and not _can_be_key(_bare(hint)):
+            raise ConfigurationError(
+                f"The column {info.name} of {row_type.__name__} can not be a key: it can not be looked up.",
+                hint="Use str, int, bytes, bool, float, datetime, date, Decimal, an enum or a frozen struct.",
+            )
         fields.append(Field(info.name, info.encode_name, hint, marked, info.required))
     return tuple(fields)
+
+
+def _can_be_key(hint: Any) -> bool:
+    if hint in (str, int, bytes, bool, float, datetime, date, Decimal) or get_origin(hint) is Literal:
+        return True
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return bool(hint.__struct_config__.frozen)
+    return isinstance(hint, type) and issubclass(hint, Enum)
 
 
 def _bare(hint: Any) -> Any:

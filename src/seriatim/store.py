@@ -59,8 +59,8 @@ class Store:
     def names(self, prefix: str) -> Iterator[str]:
         """Paths below a folder, in order."""
         try:
-            for page in obstore.list(self._store(), prefix):
-                yield from sorted(item["path"] for item in page)
+            found = [item["path"] for page in obstore.list(self._store(), prefix) for item in page]
+            yield from sorted(found)
         except obstore_errors.BaseError as error:
             raise self._failure("list", prefix, error) from error
 

@@ -133,7 +133,7 @@ class MemoryLog:
 
 class Outcome:
     """What a script left behind: the primary output and the session events, each in order, and the operator's state of
-    every live session, by session name."""
+    every live session, by session name (a second session of that name, in another partition, with the partition)."""
 
     def __init__(self, program: Program, store: Store, ledger: Ledger) -> None:
         self.epoch = ledger.epoch
@@ -142,7 +142,9 @@ class Outcome:
         self.states: dict[str, Any] = {}
         for lane in ledger.lanes:
             state = LaneState.load(program.state_format, store, lane.segments)
-            self.states.update({name: state.state_of(session) for name, session in state.sessions.items()})
+            for name, session in state.sessions.items():
+                shown = name if name not in self.states else f"{name} ({lane.key})"
+                self.states[shown] = state.state_of(session)
 
 
 def run(

@@ -154,7 +154,11 @@ def append(storage: Path, row: dict[str, Any]) -> None:
     write_deltalake(table, addition, mode="append")
 
 
-def test_what_the_pipeline_wrote_is_verified(kafka: s.Kafka, config: ProduceConfig, tmp_path: Path) -> None:
+def test_what_the_pipeline_wrote_is_verified_block_by_block(
+    kafka: s.Kafka, config: ProduceConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seriatim.tools.verify.FETCH_RECORDS", 50)
+    monkeypatch.setattr("seriatim.tools.verify.BLOCK_RECORDS", 200)
     sent = produce(kafka, config)
     run_pipeline(kafka, tmp_path)
     seen: list[tuple[int, int]] = []
@@ -167,6 +171,8 @@ def test_what_the_pipeline_wrote_is_verified(kafka: s.Kafka, config: ProduceConf
         f"verified: {report.messages:,} messages, {report.changes:,} changes, 8 sessions, 0 lost, 0 doubled, "
         "0 differing rows"
     )
+    assert len(seen) > 15
+    assert seen == sorted(seen)
     assert seen[-1] == (sent.messages, sent.messages)
 
 

@@ -229,8 +229,8 @@ def numbered(draw: Any, oracle: Oracle, name: str, made: Json) -> Json:
         return made
     if last is None:
         return made | {"seq": draw(st.sampled_from([0, 1, 77]))}
-    if made["type"] == "snapshot" and made.get("chunk", 0) == 0 and last > 0 and draw(st.integers(0, 3)) == 0:
-        return made | {"seq": draw(st.integers(0, last - 1))}
+    if made["type"] == "snapshot" and made.get("chunk", 0) == 0 and draw(st.integers(0, 3)) == 0:
+        return made | {"seq": draw(st.integers(0, last))}
     if made.get("chunk", 0) > 0 and draw(st.booleans()):
         return made | {"seq": last}
     return made | {"seq": last + 1}

@@ -11,7 +11,7 @@ those that changed; a delete the key columns; unknown fields are ignored. A null
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar, Union
+from typing import Annotated, Any, Generic, TypeVar, Union
 
 import msgspec
 
@@ -75,10 +75,13 @@ def _reason(error: Exception) -> str:
     return f"The value is not a valid envelope: {error}"
 
 
+_Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what a column can hold
+
+
 class _Wire(msgspec.Struct, gc=False):
     """What every envelope may carry."""
 
-    seq: int | None = None
+    seq: _Long | None = None
     session: str | None = None
 
 
@@ -110,7 +113,7 @@ def _snapshot_wire(row_type: Any) -> type[msgspec.Struct]:
             )
         return Snapshot(self.rows, self.seq, self.session, Chunk(self.chunk, self.chunks))
 
-    fields = [("rows", list[row_type]), ("chunk", int | None, None), ("chunks", int | None, None)]
+    fields = [("rows", list[row_type]), ("chunk", _Long | None, None), ("chunks", _Long | None, None)]
     return _wire("snapshot", fields, message)
 
 

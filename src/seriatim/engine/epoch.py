@@ -60,8 +60,7 @@ class EpochDriver:
             if not rewinds:
                 return results
             for result in rewinds:
-                start = starts.get(result.partition, LaneStart())
-                starts[result.partition] = msgspec.structs.replace(start, stop_before=_earlier(start, result))
+                starts[result.partition] = _again(starts.get(result.partition, LaneStart()), result)
 
     def _identities(self, results: list[LaneResult]) -> Mapping[str, str]:
         if any(result.partition.topic not in self._topic_ids for result in results):
@@ -79,6 +78,13 @@ def _results(reports: Iterable[TaskReport]) -> list[LaneResult]:
             raise SeriatimError(f"Two tasks of one epoch held {report.result.partition}. Nothing was committed.")
         results[report.result.partition] = report.result
     return list(results.values())
+
+
+def _again(start: LaneStart, result: LaneResult) -> LaneStart:
+    """Once more, watching the session whose state was spoilt; or, when the record is known, stopping before it."""
+    if result.suspect is not None and result.suspect != start.suspect:
+        return msgspec.structs.replace(start, suspect=result.suspect)
+    return msgspec.structs.replace(start, stop_before=_earlier(start, result))
 
 
 def _earlier(start: LaneStart, result: LaneResult) -> Failure:

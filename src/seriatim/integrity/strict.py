@@ -1,8 +1,9 @@
 """Strict: in order, none skipped.
 
 Sequence numbers, where messages carry them, grow by one. A number that was already seen is a repeat: dropped, counted.
-A hole is a violation. A snapshot with a *smaller* number is the producer starting anew: accepted, counting goes on from
-there. (Were it dropped as a repeat, every message after it would be dropped too, silently.)
+A hole is a violation. A snapshot is never dropped: with a number that was seen before it is the producer starting anew
+(or the same snapshot again, which changes nothing), and counting goes on from it. Were it dropped as a repeat, the
+messages after it would be dropped too, or fall on the old rows, silently.
 
 A session begins with a snapshot (`require_snapshot`), and the chunks of a snapshot come in turn with nothing between.
 """
@@ -29,7 +30,7 @@ class Strict(msgspec.Struct, frozen=True):
         if sequence is not None and last is not None and sequence != last + 1:
             if sequence > last + 1:
                 return Refuse(f"sequence gap: expected {last + 1}, got {sequence}: {_missing(sequence - last - 1)}")
-            if not isinstance(message, Snapshot) or (sequence == last and not _next_chunk(session, message)):
+            if not isinstance(message, Snapshot) or _chunk_again(session, message):
                 return DROP
         if isinstance(message, Snapshot):
             return _judge_chunk(session, message)
@@ -44,9 +45,12 @@ def _missing(count: int) -> str:
     return "1 message is missing" if count == 1 else f"{count} messages are missing"
 
 
-def _next_chunk(session: SessionFacts, message: Snapshot[Any]) -> bool:
-    """A producer may give all chunks of one snapshot the same number."""
-    return message.chunk is not None and message.chunk.index == session.chunks_seen > 0
+def _chunk_again(session: SessionFacts, message: Snapshot[Any]) -> bool:
+    """A chunk that was seen, of the snapshot at hand or of the one before. (A producer may give all chunks of a
+    snapshot one number, so the number alone does not tell.)"""
+    if message.chunk is None or message.chunk.index == 0:
+        return False
+    return session.chunks_seen == 0 or message.chunk.index < session.chunks_seen
 
 
 def _judge_chunk(session: SessionFacts, message: Snapshot[Any]) -> Verdict:

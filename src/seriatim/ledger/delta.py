@@ -102,7 +102,7 @@ class OutputTable:
             )
         except CommitFailedError as error:
             raise CommitRefused(_line(error)) from error
-        except (DeltaError, OSError) as error:
+        except Exception as error:  # whatever it was, the entry may have been written: the log must be asked
             raise CommitUncertain(_line(error)) from error
 
 
@@ -132,6 +132,11 @@ def check_schema(table: OutputTable, wanted: pa.Schema, url: str) -> None:
             f"{name} is {present[name].type}, the job writes {field.type}"
             for name, field in expected.items()
             if name in present and not _same_type(present[name].type, field.type)
+        ),
+        *(
+            f"{name} could not be null, and now can"
+            for name, field in expected.items()
+            if name in present and field.nullable and not present[name].nullable
         ),
     ]
     if differences:

@@ -46,6 +46,7 @@ class Ledger:
         self._store = store
         self._facts = facts
         self._primary = primary
+        self._fenced: Fenced | None = None
         # Read in this order: the snapshot that holds the position is the one we commit from.
         epoch = primary.epoch
         self.manifest: Manifest | None = None if epoch is None else manifests.read(store, epoch)
@@ -126,6 +127,8 @@ class Ledger:
             refused = manifest.epoch
 
     def _commit(self, manifest: Manifest) -> None:
+        if self._fenced is not None:
+            raise self._fenced
         problem: Exception | None = None
         try:
             self._primary.append(manifest.adds.get(paths.PRIMARY, ()), manifest.epoch)
@@ -151,12 +154,14 @@ class Ledger:
         if isinstance(fate, protocol.Committed):
             self.manifest = manifest
         elif isinstance(fate, protocol.Overtaken):
-            raise Fenced(
+            # SUBTLE: to find this out we looked at the newer log. Nothing may ever be committed from that snapshot.
+            self._fenced = Fenced(
                 f"Another driver of the job {self._facts.name} has taken over.",
-                detail=f"It committed epoch {fate.by_epoch}; our epoch {manifest.epoch} will never be visible.",
+                detail=f"It committed epoch {fate.by_epoch}. {_own_fate(manifest.epoch, problem)}",
                 hint="Only one driver may run a job. Stop this one, or the other.",
                 epoch=manifest.epoch,
             )
+            raise self._fenced
         else:
             raise EnvironmentFailure(
                 f"Epoch {manifest.epoch} could not be committed.",
@@ -191,6 +196,14 @@ def read_manifest(store: Store) -> Manifest | None:
     if table is None or table.epoch is None:
         return None
     return manifests.read(store, table.epoch)
+
+
+def _own_fate(epoch: int, problem: Exception | None) -> str:
+    if problem is None:
+        return f"Our epoch {epoch} had been committed just before."
+    if isinstance(problem, CommitRefused):
+        return f"Our epoch {epoch} was refused; nothing of it will ever be visible."
+    return f"Our epoch {epoch} was either committed whole just before, or not at all; the table's history tells."
 
 
 def _adds(results: list[LaneResult]) -> dict[str, tuple[FileRef, ...]]:

@@ -1,7 +1,7 @@
 """Manifests: for each epoch, the whole picture. Written once, with create-if-absent, and checked whenever read."""
 
 import hashlib
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -13,7 +13,10 @@ from seriatim.output.parquet import FileRef
 from seriatim.state.segment import SegmentRef
 from seriatim.store import Store
 
-SIZE_MAX = 512 * 1024 * 1024  # of the JSON: a claimed size beyond it is damage, not something to allocate
+SIZE_MAX: Final = 512 * 1024 * 1024  # of the JSON: a claimed size beyond it is damage, not something to allocate
+SKIPPABLE: Final = b"\x50\x2a\x4d\x18"  # how a frame begins that zstd's readers pass over
+SIZE_BYTES: Final = 8
+FRAME_BYTES: Final = len(SKIPPABLE) + 4 + SIZE_BYTES + hashlib.sha256().digest_size
 
 
 class LanePosition(msgspec.Struct, frozen=True):
@@ -70,24 +73,17 @@ class Manifest(msgspec.Struct, frozen=True):
         return {lane.key: lane for lane in self.lanes}
 
 
-class _Sealed(msgspec.Struct, frozen=True):
-    sha256: str
-    size: int
-    manifest: msgspec.Raw
-
-
 def create(store: Store, manifest: Manifest) -> bool:
     """Claim the epoch by creating its manifest; False if someone else has."""
     return store.create(paths.manifest(manifest.epoch), seal(manifest))
 
 
 def seal(manifest: Manifest) -> bytes:
-    body = msgspec.json.encode(manifest)
-    sealed = _Sealed(hashlib.sha256(body).hexdigest(), len(body), msgspec.Raw(body))
-    text = msgspec.json.encode(sealed)
-    compressed: bytes = pa.compress(text, codec="zstd", asbytes=True)
-    # The decompressor needs the size beforehand: eight bytes in a skippable frame, which every zstd tool passes over.
-    return b"\x50\x2a\x4d\x18" + (8).to_bytes(4, "little") + len(text).to_bytes(8, "little") + compressed
+    """JSON, compressed, behind a frame that every zstd tool passes over: `zstdcat` shows the JSON."""
+    text = msgspec.json.encode(manifest)
+    body: bytes = pa.compress(text, codec="zstd", asbytes=True)
+    frame = len(text).to_bytes(SIZE_BYTES, "little") + hashlib.sha256(body).digest()
+    return SKIPPABLE + len(frame).to_bytes(4, "little") + frame + body
 
 
 def read(store: Store, epoch: int) -> Manifest:
@@ -102,18 +98,18 @@ def read(store: Store, epoch: int) -> Manifest:
 
 
 def unseal(data: bytes, path: str) -> Manifest:
-    if len(data) < 16 or data[:4] != b"\x50\x2a\x4d\x18":
+    """Nothing is decompressed or parsed before the checksum of all that follows it agrees."""
+    frame, body = data[len(SKIPPABLE) + 4 : FRAME_BYTES], data[FRAME_BYTES:]
+    if not data.startswith(SKIPPABLE + (FRAME_BYTES - 8).to_bytes(4, "little")) or len(data) <= FRAME_BYTES:
         raise _damaged(path, "it does not begin as a manifest does")
-    size = int.from_bytes(data[8:16], "little")
+    size = int.from_bytes(frame[:SIZE_BYTES], "little")
     if size > SIZE_MAX:
         raise _damaged(path, f"it claims to hold {size} bytes")
+    if hashlib.sha256(body).digest() != frame[SIZE_BYTES:]:
+        raise _damaged(path, "its checksum does not match its content")
     try:
-        text: Any = pa.decompress(data[16:], decompressed_size=size, codec="zstd", asbytes=True)
-        sealed = msgspec.json.decode(text, type=_Sealed)
-        body = bytes(sealed.manifest)
-        if len(body) != sealed.size or hashlib.sha256(body).hexdigest() != sealed.sha256:
-            raise _damaged(path, "its checksum does not match its content")
-        return msgspec.json.decode(body, type=Manifest)
+        text: Any = pa.decompress(body, decompressed_size=size, codec="zstd", asbytes=True)
+        return msgspec.json.decode(text, type=Manifest)
     except (pa.ArrowException, OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise _damaged(path, f"it can not be read ({type(error).__name__})") from error
 

@@ -4,6 +4,7 @@ A file becomes an object in one write: a crash leaves no half file behind, only 
 """
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -114,5 +115,5 @@ def _bound(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= 64 else None
     if isinstance(value, int | float):
-        return value
+        return value if math.isfinite(value) else None  # JSON has no infinity
     return None

@@ -43,10 +43,10 @@ class RowBlock:
         """All rows collected so far as one batch; the block is empty after it."""
         rows, marks = self.rows, self.marks
         try:
-            own = [_array(column, rows) for column in self._columns]
+            arrays = [*self._coordinates(), *(_array(column, rows) for column in self._columns)]
         except _CONVERSION_ERRORS as error:
             raise self._find_culprit(error) from error
-        batch = pa.RecordBatch.from_arrays([*self._coordinates(), *own], schema=self._schema)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         rows.clear()
         marks.clear()
         return batch
@@ -72,14 +72,23 @@ class RowBlock:
         """Which row, of which record, was it? Rare, so slow is fine."""
         message_of_row = chain.from_iterable([mark] * mark[4] for mark in self.marks)
         for row, mark in zip(self.rows, message_of_row, strict=True):
-            for column in self._columns:
-                try:
-                    _array(column, [row])
-                except _CONVERSION_ERRORS as culprit:
-                    reason = f"the output column {column.field.name} can not take its value: {culprit}"
-                    return UnstorableRow(mark[2], mark[0], reason)
+            problem = _problem(mark, row, self._columns)
+            if problem:
+                return UnstorableRow(mark[2], mark[0], problem)
         first = self.marks[0]
         return UnstorableRow(first[2], first[0], f"the output rows can not be stored together: {error}")
+
+
+def _problem(mark: Mark, row: Any, columns: list[Column]) -> str:
+    sequence = mark[1]
+    if sequence is not None and not -(2**63) <= sequence < 2**63:
+        return f"the sequence number {sequence} is too large to be stored"
+    for column in columns:
+        try:
+            _array(column, [row])
+        except _CONVERSION_ERRORS as error:
+            return f"the output column {column.field.name} can not take its value: {error}"
+    return ""
 
 
 def _array(column: Column, rows: list[Any]) -> "pa.Array[Any]":
@@ -87,6 +96,20 @@ def _array(column: Column, rows: list[Any]) -> "pa.Array[Any]":
     if column.convert is not None:
         values = map(column.convert, values)
     array: pa.Array[Any] = pa.array(list(values), column.field.type)
-    if array.null_count and not column.field.nullable:
-        raise ValueError("it is null, and the column's type does not allow that")
+    _refuse_nulls(array, column.field)
     return array
+
+
+def _refuse_nulls(array: "pa.Array[Any]", field: "pa.Field[Any]") -> None:
+    """Arrow does not hold values against a field's promise to have no nulls, neither at the top nor inside."""
+    if array.null_count and not field.nullable:
+        raise ValueError("it is null, and the column's type does not allow that")
+    kind: Any = field.type
+    if not pa.types.is_nested(kind):
+        return
+    present: Any = array.drop_null()
+    if pa.types.is_list(kind):
+        _refuse_nulls(present.flatten(), kind.value_field)
+    else:
+        for position, inner in enumerate(present.flatten()):
+            _refuse_nulls(inner, kind.field(position))

@@ -37,6 +37,9 @@ class Digits(msgspec.Struct, frozen=True):
     scale: int = 18
 
 
+_MANY_DIGITS = Digits()
+
+
 class Column(msgspec.Struct, frozen=True):
     field: "pa.Field[Any]"
     get: Callable[[Any], Any]
@@ -67,7 +70,18 @@ def columns_of(output_type: Any) -> list[Column]:
         raise ConfigurationError(
             f"{output_type!r} is not an output row type.", hint="Declare it as a class: `class Quote(s.Output): ...`."
         )
+    if not output_type.__struct_config__.frozen:
+        raise ConfigurationError(
+            f"The output row type {output_type.__name__} can be changed after it was given out.",
+            detail="Rows wait until a block of them is full; a change in between would be stored.",
+            hint=f"Declare it as `class {output_type.__name__}(s.Output)`, which is frozen.",
+        )
     return _struct_columns(output_type, "")
+
+
+def holds_mutable(columns: list[Column]) -> bool:
+    """Does a row hold a list or a nested struct, which the operator may still have in its hands?"""
+    return any(pa.types.is_nested(column.field.type) for column in columns)
 
 
 def primary_schema(columns: list[Column]) -> pa.Schema:
@@ -75,9 +89,8 @@ def primary_schema(columns: list[Column]) -> pa.Schema:
 
 
 def _struct_columns(struct: type[msgspec.Struct], prefix: str) -> list[Column]:
-    hints = get_type_hints(struct, include_extras=True)
     columns = []
-    for info in msgspec.structs.fields(struct):
+    for info, hint in _fields(struct):
         where = f"{struct.__name__}.{info.name}"
         if not prefix and info.encode_name.startswith("_"):
             raise ConfigurationError(
@@ -85,59 +98,103 @@ def _struct_columns(struct: type[msgspec.Struct], prefix: str) -> list[Column]:
                 detail="Such names are kept for the columns that Seriatim adds.",
                 hint="Rename it.",
             )
-        arrow, nullable, convert = _arrow_type(hints[info.name], where)
-        field = pa.field(info.encode_name, arrow, nullable=nullable)
-        columns.append(Column(field, attrgetter(prefix + info.name), convert))
+        kind = _kind_of(hint, where, (struct,))
+        field = pa.field(info.encode_name, kind.arrow, nullable=kind.nullable)
+        columns.append(Column(field, attrgetter(prefix + info.name), kind.convert))
+    names = [column.field.name.lower() for column in columns]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"Two columns of {struct.__name__} differ only in upper and lower case.",
+            detail="Delta tables take them for one.",
+            hint="Rename one; msgspec's `rename=` maps it from the name on the wire.",
+        )
     return columns
 
 
-def _arrow_type(hint: Any, where: str) -> tuple[pa.DataType, bool, Callable[[Any], Any] | None]:
-    """(Arrow type, may be null, conversion of a value)."""
-    digits = Digits()
+def _fields(struct: type[msgspec.Struct]) -> list[tuple[msgspec.structs.FieldInfo, Any]]:
+    hints = get_type_hints(struct, include_extras=True)
+    return [(info, hints[info.name]) for info in msgspec.structs.fields(struct)]
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """What a Python type becomes. `convert` makes of a value what Arrow takes; None where that is the value itself."""
+
+    arrow: pa.DataType
+    nullable: bool = False
+    convert: Callable[[Any], Any] | None = None
+
+
+def _kind_of(hint: Any, where: str, inside: tuple[Any, ...], digits: Digits = _MANY_DIGITS) -> _Kind:
+    """`inside` are the structs around it: one that holds itself has no end."""
     if get_origin(hint) is Annotated:
         hint, *marks = get_args(hint)
         digits = next((mark for mark in marks if isinstance(mark, Digits)), digits)
     if hint in _PLAIN:
-        return _PLAIN[hint], False, None
+        return _Kind(_PLAIN[hint])
     if hint is Decimal:
-        return pa.decimal128(digits.precision, digits.scale), False, None
+        return _decimal(digits, where)
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
-        return _optional(hint, where)
+        return _optional(hint, where, inside, digits)
     if origin is list:
-        inner, nullable, _ = _arrow_type(get_args(hint)[0], f"{where}[]")
-        return pa.list_(pa.field("element", inner, nullable=nullable)), False, _to_builtins
+        return _list(_kind_of(get_args(hint)[0], f"{where}[]", inside, digits))
     if origin is Literal and all(isinstance(value, str) for value in get_args(hint)):
-        return pa.string(), False, None
+        return _Kind(pa.string())
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _enum(hint, where)
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        inner_fields = [column.field for column in _struct_columns(hint, "row.")]
-        return pa.struct(inner_fields), False, _to_builtins
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in inside:
+        return _struct(hint, where, (*inside, hint))
     raise _unstorable(hint, where)
 
 
-def _optional(hint: Any, where: str) -> tuple[pa.DataType, bool, Callable[[Any], Any] | None]:
+def _decimal(digits: Digits, where: str) -> _Kind:
+    if not (1 <= digits.precision <= 38 and 0 <= digits.scale <= digits.precision):
+        raise ConfigurationError(
+            f"The column {where} asks for {digits.precision} digits, {digits.scale} of them after the point.",
+            hint="A Decimal column has 1 to 38 digits, and no more after the point than in all: s.Digits(18, 4).",
+        )
+    return _Kind(pa.decimal128(digits.precision, digits.scale))
+
+
+def _optional(hint: Any, where: str, inside: tuple[Any, ...], digits: Digits) -> _Kind:
     inner = [argument for argument in get_args(hint) if argument is not type(None)]
     if len(inner) != 1 or len(get_args(hint)) != 2:
         raise _unstorable(hint, where)
-    arrow, _, convert = _arrow_type(inner[0], where)
+    kind = _kind_of(inner[0], where, inside, digits)
+    convert = kind.convert
     if convert is None:
-        return arrow, True, None
-    return arrow, True, lambda value: None if value is None else convert(value)
+        return _Kind(kind.arrow, nullable=True)
+    return _Kind(kind.arrow, nullable=True, convert=lambda value: None if value is None else convert(value))
 
 
-def _enum(hint: type[Enum], where: str) -> tuple[pa.DataType, bool, Callable[[Any], Any] | None]:
+def _list(element: _Kind) -> _Kind:
+    convert = element.convert
+    arrow = pa.list_(pa.field("element", element.arrow, nullable=element.nullable))
+    return _Kind(arrow, convert=list if convert is None else lambda values: [convert(value) for value in values])
+
+
+def _struct(struct: type[msgspec.Struct], where: str, inside: tuple[Any, ...]) -> _Kind:
+    fields, getters = [], []
+    for info, hint in _fields(struct):
+        kind = _kind_of(hint, f"{where}.{info.name}", inside)
+        fields.append(pa.field(info.encode_name, kind.arrow, nullable=kind.nullable))
+        getters.append((info.encode_name, attrgetter(info.name), kind.convert))
+    if not fields:
+        raise _unstorable(struct, where)
+
+    def convert(value: Any) -> dict[str, Any]:
+        return {name: get(value) if inner is None else inner(get(value)) for name, get, inner in getters}
+
+    return _Kind(pa.struct(fields), convert=convert)
+
+
+def _enum(hint: type[Enum], where: str) -> _Kind:
     values = [member.value for member in hint]
     if values and all(type(value) is str for value in values):
-        return pa.string(), False, attrgetter("value")
+        return _Kind(pa.string(), convert=attrgetter("value"))
     if values and all(type(value) is int for value in values):
-        return pa.int64(), False, attrgetter("value")
+        return _Kind(pa.int64(), convert=attrgetter("value"))
     raise _unstorable(hint, where)
-
-
-def _to_builtins(value: Any) -> Any:
-    return msgspec.to_builtins(value, builtin_types=(bytes, datetime, date, Decimal))
 
 
 def _unstorable(hint: Any, where: str) -> ConfigurationError:

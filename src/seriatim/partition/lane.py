@@ -9,6 +9,7 @@ import gc
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, Final
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from seriatim import paths
 from seriatim.codec import BadRecord
-from seriatim.errors import Violation
+from seriatim.errors import EnvironmentFailure, Violation
 from seriatim.integrity import ACCEPT, Refuse
 from seriatim.model import Changes, End, Failure, FailureKind, Message, Partition, Record, Snapshot
 from seriatim.output import events
@@ -26,8 +27,9 @@ from seriatim.output.rows import BLOCK_ROWS, RowBlock, UnstorableRow
 from seriatim.partition.order import check_order
 from seriatim.partition.program import Program
 from seriatim.partition.result import LaneCounts, LaneResult, LaneStart
-from seriatim.state.format import row_count
+from seriatim.state.format import UnstorableState, row_count
 from seriatim.state.lane_state import LaneState
+from seriatim.state.segment import SegmentRef
 from seriatim.state.session import Session
 from seriatim.store import Store
 
@@ -48,6 +50,7 @@ class Lane:
         self._next_offset = start.next_offset
         self._failure: Failure | None = None
         self._rewind = False
+        self._suspect: str | None = None
         self._block = RowBlock(partition, program.columns)
         self._writer = FileWriter(store, program.schema, lambda: self._new_file(paths.PRIMARY))
         self._events: list[dict[str, Any]] = []
@@ -73,21 +76,11 @@ class Lane:
     def finish(self) -> LaneResult:
         """Stage what is left, and say what was done."""
         self._flush_rows()
-        counts = LaneCounts(self._records, self._rows, self._skipped, self._repeated, self._offsets_missing)
-        files: dict[str, tuple[FileRef, ...]] = {}
-        segments = self._start.segments
-        if not self._rewind:
-            primary = self._writer.close()
-            if primary:
-                files[paths.PRIMARY] = tuple(primary)
-            if self._events:
-                files[paths.SESSIONS] = tuple(self._stage_events())
-            path = paths.state_segment(self.partition.topic, self.partition.index, self._start.next_offset, uuid4().hex)
-            segments = self.state.save(self._store, self._start.segments, path)
+        files, segments = self._stage()
         return LaneResult(
             partition=self.partition,
             next_offset=self._start.next_offset if self._rewind else self._next_offset,
-            counts=counts,
+            counts=LaneCounts(self._records, self._rows, self._skipped, self._repeated, self._offsets_missing),
             files=files,
             segments=segments,
             sessions=len(self.state.sessions),
@@ -95,7 +88,22 @@ class Lane:
             last_timestamp_ms=self._last_timestamp_ms,
             failure=self._failure,
             rewind=self._rewind,
+            suspect=self._suspect,
         )
+
+    def _stage(self) -> tuple[dict[str, tuple[FileRef, ...]], tuple[SegmentRef, ...]]:
+        """Output files and state segments of this lane; nothing at all if it has to be run again."""
+        if self._rewind:
+            return {}, self._start.segments
+        path = paths.state_segment(self.partition.topic, self.partition.index, self._start.next_offset, uuid4().hex)
+        try:
+            segments = self.state.save(self._store, self._start.segments, path)
+        except UnstorableState as error:
+            self._suspect = error.fields["session"]
+            self._stop("code", error.fields["offset"], self._suspect, error.primary, rewind=True)
+            return {}, self._start.segments
+        files = {paths.PRIMARY: tuple(self._writer.close()), paths.SESSIONS: tuple(self._stage_events())}
+        return {output: staged for output, staged in files.items() if staged}, segments
 
     def _cut(self, batch: pa.RecordBatch, offsets: Any) -> pa.RecordBatch:
         """Without the record at which this lane is known to stop, and all after it."""
@@ -107,22 +115,14 @@ class Lane:
     def _process(self, batch: pa.RecordBatch) -> None:
         """Decode, judge, take: one record after the other, up to the end of the batch or the record that stops us."""
         topic, index = self.partition.topic, self.partition.index
-        offsets: list[int] = batch.column("offset").to_numpy().tolist()
-        times: list[int] = (batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000).tolist()
-        # Few distinct keys: decode each once, and make no bytes object a record.
-        coded = batch.column("key").dictionary_encode(null_encoding="encode")
-        keys: list[bytes | None] = coded.dictionary.to_pylist()
+        offsets, times, codes, keys, values = _unpack(batch)
         names = [self._name_of(key) for key in keys]
-        records = zip(offsets, times, coded.indices.to_numpy().tolist(), batch.column("value").to_pylist(), strict=True)
         # The hot loop: local names, exact types, no call that can be avoided (figures in docs/performance.md).
         decode, judge, sessions = self._program.codec.decode, self._program.integrity.judge, self.state.sessions
-        take, take_changes = self._take, self._take_changes
-        done = 0
-        decoded = False
-        name: str | None = None
-        offset = offsets[0]
+        take, take_changes, suspect = self._take, self._take_changes, self._start.suspect
+        done, decoded, offset, name = 0, False, offsets[0], ""
         try:
-            for offset, time_ms, code, value in records:
+            for offset, time_ms, code, value in zip(offsets, times, codes, values, strict=True):
                 decoded, name = False, names[code]
                 message = decode(Record(topic, index, offset, time_ms, keys[code], value))
                 decoded = True
@@ -141,6 +141,8 @@ class Lane:
                             take_changes(session, message, offset, time_ms)
                         else:
                             take(session, message, offset, time_ms, new)
+                        if name == suspect:
+                            self.state.prove_storable(session)
                     elif isinstance(verdict, Refuse):
                         self._stop("violation", offset, name, verdict.reason)
                         break
@@ -151,6 +153,10 @@ class Lane:
                 done += 1
         except UnstorableRow as error:
             self._stop("code", error.offset, error.session, error.primary, rewind=True)
+        except UnstorableState as error:
+            self._stop("code", offset, name, error.primary, rewind=True)
+        except EnvironmentFailure:
+            raise
         except Violation as error:
             self._stop("violation", offset, name, str(error), rewind=decoded)
         except Exception as error:  # noqa: BLE001 (whatever the user's code raises belongs to this record)
@@ -162,11 +168,12 @@ class Lane:
         state = session.state
         if state is None:
             state = self.state.state_of(session)
-        rows = self._apply(state, message)
-        if type(rows) is not list:
-            rows = list(rows or ())
+        given = self._apply(state, message)
+        rows = given if type(given) is list else list(given or ())
         sequence = message.sequence
         if rows:
+            if self._program.copy_rows:
+                rows = deepcopy(rows)
             block = self._block
             block.rows += rows
             block.marks.append((session.name, sequence, offset, time_ms, len(rows)))
@@ -246,6 +253,8 @@ class Lane:
                 self._stop("code", error.offset, error.session, error.primary, rewind=True)
 
     def _stage_events(self) -> list[FileRef]:
+        if not self._events:
+            return []
         writer = FileWriter(self._store, events.SCHEMA, lambda: self._new_file(paths.SESSIONS))
         writer.add(events.to_arrow(self._events))
         return writer.close()
@@ -258,6 +267,20 @@ class Lane:
         if name is None:
             name = self._names[key] = session_name(key)
         return name
+
+
+def _unpack(
+    batch: pa.RecordBatch,
+) -> tuple[list[int], list[int], list[int], list[bytes | None], list[bytes | None]]:
+    """Offsets, timestamps in milliseconds, and for each record the number of its key; the keys; the values.
+
+    A batch holds few distinct keys: this makes no bytes object a record, and lets each be named once.
+    """
+    offsets = batch.column("offset").to_numpy().tolist()
+    times = (batch.column("timestamp").cast(pa.int64()).to_numpy() // 1000).tolist()
+    coded = batch.column("key").dictionary_encode(null_encoding="encode")
+    codes = coded.indices.to_numpy().tolist()
+    return offsets, times, codes, coded.dictionary.to_pylist(), batch.column("value").to_pylist()
 
 
 @contextmanager
@@ -274,13 +297,18 @@ def _collector_paused() -> Iterator[None]:
 
 
 def session_name(key: bytes | None) -> str:
-    """A session's name from its Kafka key. A null key names the partition's own session, the empty string."""
+    """A session's name from its Kafka key; different keys give different names.
+
+    A null key names the partition's own session, the empty string. A key that is not text (or is empty, or looks like
+    what we make of such a key) is named by its bytes in hexadecimal.
+    """
     if key is None:
         return ""
     try:
-        return key.decode("utf-8")
+        name = key.decode("utf-8")
     except UnicodeDecodeError:
         return f"0x{key.hex()}"
+    return f"0x{key.hex()}" if not name or name.startswith("0x") else name
 
 
 def _assemble(session: Session, message: Snapshot[Any]) -> Snapshot[Any] | None:

@@ -1,13 +1,14 @@
 """What a lane runs: codec, operator, integrity, and what follows from their types. Built once a process from a job."""
 
-from typing import Any
+from typing import Any, get_origin
 
-from seriatim.codec import Codec
+from seriatim.codec import Codec, JsonEnvelope
 from seriatim.errors import ConfigurationError
 from seriatim.integrity import Strict
+from seriatim.model import Change
 from seriatim.operator import Operator
 from seriatim.operator.contract import declared_types
-from seriatim.output.schema import columns_of, primary_schema
+from seriatim.output.schema import columns_of, holds_mutable, primary_schema
 from seriatim.state.format import StateFormat
 
 
@@ -22,10 +23,13 @@ class Program:
         self.codec = codec
         self.operator = operator
         self.integrity = integrity
-        self.state_format = StateFormat(state_type, row_type)
+        self.state_format = StateFormat(state_type, row_type, rows_trusted=isinstance(codec, JsonEnvelope))
         self.state_format.initial_or_refuse()
         self.columns = columns_of(output_type)
         self.schema = primary_schema(self.columns)
+        # A row that holds a list is copied when it is given: the operator may go on changing that list. Rows of a
+        # changelog come out of a codec or a table, and nobody changes those.
+        self.copy_rows = get_origin(output_type) is not Change and holds_mutable(self.columns)
 
 
 def _name(declared: Any) -> str:

@@ -16,6 +16,8 @@ class LaneStart(msgspec.Struct, frozen=True):
     segments: tuple[SegmentRef, ...] = ()
     # Set when an earlier try of this epoch found that this record can not be processed: stop right before it.
     stop_before: Failure | None = None
+    # Set when an earlier try ended with a state of this session that can not be stored: prove it after every message.
+    suspect: str | None = None
 
 
 class LaneCounts(msgspec.Struct, frozen=True):
@@ -43,6 +45,7 @@ class LaneResult(msgspec.Struct, frozen=True):
     last_timestamp_ms: int
     failure: Failure | None = None
     rewind: bool = False
+    suspect: str | None = None
 
 
 class LaneError(msgspec.Struct, frozen=True):

@@ -55,7 +55,7 @@ def _run_lanes(
 
 def _open(program: Program, store: Store, partition: Partition, start: LaneStart) -> Lane:
     state = _CACHE.take(cache.key(store.url, partition, start.segments))
-    if state is None:
+    if state is None or state.state_format is not program.state_format:
         state = LaneState.load(program.state_format, store, start.segments)
     return Lane(program, partition, start, state, store)
 

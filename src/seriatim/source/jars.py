@@ -12,6 +12,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -205,9 +206,14 @@ def _main() -> None:
     for conf in (CONNECTOR, BROKER):
         if missing_jars([conf]):
             started_at = clock.monotonic()
-            print(f"fetching the {conf} jars ...", flush=True)
+            _say(f"fetching the {conf} jars ...")
             jars = _fetched(conf)
-            print(f"  {len(jars)} jars in {clock.monotonic() - started_at:.0f} s, in {jars_folder(conf)}", flush=True)
+            _say(f"  {len(jars)} jars in {clock.monotonic() - started_at:.0f} s, in {jars_folder(conf)}")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

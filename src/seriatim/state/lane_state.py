@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from seriatim.state import segment as segments
-from seriatim.state.format import StateFormat, row_count
+from seriatim.state.format import StateFormat, UnstorableState, row_count
 from seriatim.state.segment import SegmentRef
 from seriatim.state.session import Session
 from seriatim.store import Store
@@ -13,7 +13,7 @@ DELTAS_MAX: Final = 16
 
 class LaneState:
     def __init__(self, state_format: StateFormat) -> None:
-        self._format = state_format
+        self.state_format = state_format
         self.sessions: dict[str, Session] = {}
         # What differs from the segments: the lane writes itself in here, message by message. None: dropped.
         self.changed: dict[str, Session | None] = {}
@@ -42,7 +42,7 @@ class LaneState:
         """The operator's state, decoded on first use."""
         if session.state is None:
             raw = session.raw_state
-            session.state = self._format.initial() if raw is None else self._format.decode(raw)
+            session.state = self.state_format.initial() if raw is None else self.state_format.decode(raw)
             session.raw_state = None
         return session.state
 
@@ -68,9 +68,22 @@ class LaneState:
     def _entry(self, name: str, session: Session | None) -> dict[str, Any]:
         if session is None:
             return _DROPPED | {"session": name}
+        try:
+            return self._stored(session)
+        except UnstorableState as error:
+            error.fields |= {"session": name, "offset": session.last_offset}
+            raise
+
+    def prove_storable(self, session: Session) -> None:
+        """Raises `UnstorableState` if this session could not be saved as it is now."""
+        self._stored(session)
+
+    def _stored(self, session: Session) -> dict[str, Any]:
         state, raw = session.state, session.raw_state
+        if session.sequence is not None and not -(2**63) <= session.sequence < 2**63:
+            raise UnstorableState(f"the sequence number {session.sequence} is too large to be stored")
         return {
-            "session": name,
+            "session": session.name,
             "dropped": False,
             "sequence": session.sequence,
             "rows": row_count(state) if state is not None else session.stored_rows,
@@ -79,8 +92,8 @@ class LaneState:
             "last_offset": session.last_offset,
             "last_timestamp_ms": session.last_timestamp_ms,
             "chunk_count": session.chunk_count,
-            "chunk_rows": [self._format.encode_rows(rows) for rows in session.chunk_rows],
-            "state": raw if state is None else self._format.encode(state),
+            "chunk_rows": [self.state_format.encode_rows(rows) for rows in session.chunk_rows],
+            "state": raw if state is None else self.state_format.encode(state),
         }
 
     def _restore(self, entry: dict[str, Any]) -> Session:
@@ -90,7 +103,7 @@ class LaneState:
         session.last_offset = entry["last_offset"]
         session.last_timestamp_ms = entry["last_timestamp_ms"]
         for rows in entry["chunk_rows"] or ():
-            session.keep_chunk(self._format.decode_rows(rows), entry["chunk_count"])
+            session.keep_chunk(self.state_format.decode_rows(rows), entry["chunk_count"])
         session.raw_state = entry["state"]
         session.stored_rows = entry["rows"]
         return session

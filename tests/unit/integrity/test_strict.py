@@ -96,10 +96,18 @@ def test_all_chunks_may_carry_the_number_of_their_snapshot() -> None:
     assert verdict(session(6, chunks=1, of=3), snap(6, (1, 3))) is Accept
 
 
-@pytest.mark.parametrize("chunk", [(0, 3), (1, 3)])
-def test_a_chunk_that_was_seen_is_a_repeat(chunk: tuple[int, int]) -> None:
-    facts = session(6, chunks=2, of=3)
-    assert verdict(facts, snap(6, chunk)) is Drop
+def test_a_chunk_that_was_seen_is_a_repeat() -> None:
+    assert verdict(session(6, chunks=2, of=3), snap(6, (1, 3))) is Drop
+    assert verdict(session(6), snap(6, (2, 3))) is Drop  # the last chunk of a snapshot that is whole
+
+
+def test_the_first_chunk_again_starts_the_snapshot_again() -> None:
+    assert verdict(session(6, chunks=2, of=3), snap(6, (0, 3))) is Accept
+
+
+def test_a_chunk_that_was_skipped_is_noticed_where_all_chunks_carry_one_number() -> None:
+    """Taken for a repeat, the chunk after the hole would be dropped though nobody has seen it."""
+    assert reason(session(6, chunks=1, of=4), snap(6, (2, 4))).startswith("snapshot chunk out of turn")
 
 
 @pytest.mark.parametrize(

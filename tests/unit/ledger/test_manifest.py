@@ -62,26 +62,12 @@ def test_the_manifest_of_another_epoch_is_not_taken_for_this_one(tmp_path: Path)
 
 
 def test_a_flipped_bit_is_noticed_wherever_it_is() -> None:
-    """Where a bit means nothing to the decompressor the content must be what it was: wrong content is never used."""
     whole = manifests.seal(manifest())
-    unnoticed = []
     for position in range(len(whole)):
         for bit in (1, 128):
             damaged = whole[:position] + bytes([whole[position] ^ bit]) + whole[position + 1 :]
-            try:
-                assert manifests.unseal(damaged, "here") == manifest()
-                unnoticed.append(position)
-            except DamagedFile as error:
-                assert "here" in error.primary
-    assert len(unnoticed) <= 4
-
-
-def test_the_frame_around_a_manifest_is_checked_too() -> None:
-    whole = manifests.seal(manifest())
-    for position in range(16):
-        damaged = whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :]
-        with pytest.raises(DamagedFile):
-            manifests.unseal(damaged, "here")
+            with pytest.raises(DamagedFile, match="here"):
+                manifests.unseal(damaged, "here")
 
 
 def test_every_truncation_is_noticed() -> None:
@@ -109,22 +95,15 @@ def test_a_claimed_size_beyond_measure_is_not_allocated() -> None:
         manifests.unseal(whole[:8] + (2**40).to_bytes(8, "little") + whole[16:], "here")
 
 
-def test_content_that_was_changed_and_packed_again_is_noticed() -> None:
-    """Not an accident but a hand: the checksum is inside, over the content."""
-    import pyarrow as pa
-
-    whole = manifests.seal(manifest())
-    size = int.from_bytes(whole[8:16], "little")
-    text: bytes = pa.decompress(whole[16:], decompressed_size=size, codec="zstd", asbytes=True)
-    forged = text.replace(b'"next_offset":4611686018427387904', b'"next_offset":4611686018427387905')
-    assert forged != text
-    packed: bytes = pa.compress(forged, codec="zstd", asbytes=True)
+def test_the_content_of_another_manifest_under_this_ones_frame_is_noticed() -> None:
+    one, other = (manifests.seal(manifest(epoch)) for epoch in (7, 8))
     with pytest.raises(DamagedFile, match="its checksum does not match its content"):
-        manifests.unseal(whole[:16] + packed, "here")
+        manifests.unseal(one[: manifests.FRAME_BYTES] + other[manifests.FRAME_BYTES :], "here")
 
 
 def test_any_zstd_tool_can_read_a_manifest() -> None:
-    """The size stands in a skippable frame, which the format tells readers to pass over."""
+    """Size and checksum stand in a skippable frame, which the format tells readers to pass over."""
     whole = manifests.seal(manifest())
-    assert whole[:8] == bytes.fromhex("502a4d18") + (8).to_bytes(4, "little")
-    assert whole[16:20] == bytes.fromhex("28b52ffd")
+    assert whole[:4] == bytes.fromhex("502a4d18")
+    frame_ends = 8 + int.from_bytes(whole[4:8], "little")
+    assert whole[frame_ends : frame_ends + 4] == bytes.fromhex("28b52ffd")
