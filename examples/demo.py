@@ -156,8 +156,8 @@ def query(show: Show) -> None:
 def what_next(show: Show) -> None:
     show.say("done. What to try next:")
     print(
-        "    .venv/bin/seriatim init books.py                       a job file of your own\n"
         "    .venv/bin/seriatim broker start                        a broker that stays\n"
+        "    .venv/bin/seriatim init books.py                       a job file of your own\n"
         "    .venv/bin/seriatim produce --messages 0 --rate 5000    sites that go on\n"
         "    .venv/bin/seriatim run books.py                        then: seriatim status books.py\n"
         "    examples/best_quote.py                                 an operator of your own, in 15 lines"

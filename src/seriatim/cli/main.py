@@ -52,7 +52,7 @@ class _Lazy(click.Group):
 @click.group(
     cls=_Lazy,
     context_settings=CONTEXT,
-    epilog="Example: seriatim init && seriatim broker start && seriatim run books.py",
+    epilog="Example: seriatim broker start && seriatim init && seriatim run books.py",
 )
 @click.version_option(VERSION, prog_name="seriatim")
 def seriatim() -> None:

@@ -44,11 +44,13 @@ class TopicReader:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
         self._pattern = re.compile(kafka.pattern)
+        self._refusal = ""
         silent = logging.getLogger("seriatim.librdkafka")
         silent.propagate = False
         silent.addHandler(logging.NullHandler())  # its complaints reach the user as our errors, once
         try:
-            self._admin = AdminClient(kafka.client_config() | {"socket.timeout.ms": 10_000}, logger=silent)
+            ours = {"socket.timeout.ms": 10_000, "error_cb": self._overhear}
+            self._admin = AdminClient(kafka.client_config() | ours, logger=silent)
         except (KafkaException, ValueError, TypeError) as error:
             raise ConfigurationError(
                 "The Kafka client options were refused.",
@@ -110,11 +112,17 @@ class TopicReader:
                     raise self._unreachable(error) from error
         return found
 
+    def _overhear(self, error: KafkaError) -> None:
+        """A refused log-in reaches the caller as a time-out; only this callback is told the reason."""
+        if error.code() in _REFUSALS:
+            self._refusal = error.str()
+
     def _unreachable(self, error: KafkaException) -> BrokerUnreachable | ConfigurationError:
-        if _code(error) in _REFUSALS:
+        self._admin.poll(0)  # lets the callback speak
+        if _code(error) in _REFUSALS or self._refusal:
             return ConfigurationError(
                 f"Kafka at {self._kafka.bootstrap} refused us.",
-                detail=_text(error),
+                detail=self._refusal or _text(error),
                 hint="Check the user name, password and access rights in `options` of s.Kafka.",
             )
         return BrokerUnreachable(

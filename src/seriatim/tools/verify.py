@@ -106,7 +106,7 @@ def verify(
 
     `until` holds the end of each partition's offsets that the table must hold (a running job: its committed positions);
     by default the ends of the logs now, for a job that has caught up. Later changes are not looked at, unless they are
-    beyond the end of the log. `defaults` are the row type's default values other than None.
+    beyond the end of the log. `defaults` are the row type's default values, in JSON's terms.
     """
     reader = TopicReader(kafka)
     topics = reader.matching()
@@ -214,8 +214,8 @@ def _consumer(kafka: Kafka) -> Consumer:
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
-        # Spark reads with Java's default, which is not librdkafka's: both must see the records of aborted transactions.
-        "isolation.level": kafka.spark_options().get("kafka.isolation.level", "read_uncommitted"),
+        # As the job reads: it sees the records of aborted transactions only if its options say so.
+        "isolation.level": kafka.spark_options().get("kafka.isolation.level", "read_committed"),
         "check.crcs": True,
         "queued.min.messages": 200_000,
         "fetch.wait.max.ms": 10,  # a fetch that waits at the end of one partition holds up the next one's
@@ -299,7 +299,8 @@ class NaiveFold:
     ) -> None:
         self._columns = tuple(columns)
         self._places = {column: place for place, column in enumerate(columns)}
-        self._defaults = [defaults.get(column) for column in columns]
+        converted = _converted(defaults, converters)
+        self._defaults = [converted.get(column) for column in columns]
         self._key_of: Callable[[Any], Hashable] = itemgetter(*key_columns)
         self._converters = converters
         self._cut_off = cut_off
@@ -402,7 +403,7 @@ class NaiveFold:
 
     def _step(self, rows: dict[Hashable, Row], kind: str, carried: dict[str, Any]) -> tuple[str, str, Row]:
         if self._converters:
-            carried = self._converted(carried)
+            carried = _converted(carried, self._converters)
         key = self._key_of(carried)
         old = rows.get(key)
         if kind == "update":
@@ -437,7 +438,7 @@ class NaiveFold:
             carried = [row for part in session.chunks for row in part]
             session.chunks = []
         if self._converters:
-            carried = [self._converted(row) for row in carried]
+            carried = [_converted(row, self._converters) for row in carried]
         new = {self._key_of(row): tuple(map(row.get, self._columns, self._defaults)) for row in carried}
         if len(new) < len(carried):
             raise Violation("a snapshot holds a key twice")
@@ -448,13 +449,6 @@ class NaiveFold:
             if old.get(key) != row
         ]
         return changes + [("delete", "snapshot", row) for key, row in old.items() if key not in new]
-
-    def _converted(self, carried: dict[str, Any]) -> dict[str, Any]:
-        converters = self._converters
-        return {
-            column: converters[column](value) if column in converters and value is not None else value
-            for column, value in carried.items()
-        }
 
 
 def _session_of(key: bytes | None) -> str:
@@ -486,6 +480,13 @@ def _new(session: _Session, sequence: int | None, message: dict[str, Any]) -> bo
 def converters_of(schema: pa.Schema) -> dict[str, Callable[[Any], Any]]:
     found = {field.name: _converter(field.type) for field in schema}
     return {name: converter for name, converter in found.items() if converter is not None}
+
+
+def _converted(carried: Mapping[str, Any], converters: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    return {
+        column: converters[column](value) if column in converters and value is not None else value
+        for column, value in carried.items()
+    }
 
 
 def _converter(kind: Any) -> Callable[[Any], Any] | None:
