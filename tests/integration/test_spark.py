@@ -90,6 +90,21 @@ def test_order_holds_in_batches_far_larger_than_an_arrow_batch_and_in_coalesced_
     fold(site.changes())
 
 
+def test_messages_up_to_the_brokers_limit_and_a_snapshot_beyond_it_in_chunks(site: Site) -> None:
+    site.create_topic("a", 1)
+    rows = [row(f"{number:0>60}") for number in range(30_000)]
+    chunks = [rows[start : start + 10_000] for start in range(0, len(rows), 10_000)]
+    records = [
+        snapshot("s", part, seq=number + 1, chunk=number, chunks=len(chunks), topic="a")
+        for number, part in enumerate(chunks)
+    ]
+    assert 900_000 < max(len(record.value or b"") for record in records) < 1_048_000
+    site.send([*records, delete("s", {"id": rows[0]["id"]}, seq=len(chunks) + 1, topic="a")])
+    run_here(site.job_file(), max_records=1)
+    (table,) = fold(site.changes()).values()
+    assert list(table) == [each["id"] for each in rows[1:]]
+
+
 def test_a_large_backlog_is_taken_in_bounded_epochs(site: Site) -> None:
     site.create_topic("a", 2)
     for index in range(2):

@@ -265,6 +265,26 @@ class Nullable(s.Row):
     price: float | None = None
 
 
+class Listed(s.Row):
+    id: s.Key[str]
+    sizes: list[int]
+
+
+class LooselyListed(s.Row):
+    id: s.Key[str]
+    sizes: list[int | None]
+
+
+def test_nulls_inside_a_column_that_had_none_are_refused_against_the_existing_table(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    before, after_change = (
+        Program(s.JsonEnvelope(row_type), s.RebuildTable(row_type), s.Strict()) for row_type in (Listed, LooselyListed)
+    )
+    Ledger.open(store, facts("scripted"), before.schema)
+    with pytest.raises(ConfigurationError, match="columns differ"):
+        Ledger.open(store, facts("scripted"), after_change.schema)
+
+
 @pytest.mark.parametrize(
     ("row_type", "says"),
     [(Changed, "price is double, the job writes int64"), (Wider, "size is new"), (Nullable, "price")],

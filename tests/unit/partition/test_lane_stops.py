@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import seriatim as s
-from seriatim.errors import CodeError, RecordRefused, SeriatimError, StorageFailure
+from seriatim.errors import CodeError, ConfigurationError, RecordRefused, SeriatimError, StorageFailure
 from seriatim.output import parquet
 from seriatim.partition import lane as lane_module
 from seriatim.partition.program import Program
@@ -148,13 +148,17 @@ def test_an_operator_that_was_mended_goes_on_from_the_record(tmp_path: Path) -> 
     assert [row["ids"] for row in outcome(played).rows] == ["a", "a,bad", "a,bad,b"]
 
 
-def test_two_bad_records_in_one_epoch_stop_at_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second is found first: an exception comes at once, a value that can not be stored when its block is full."""
-    monkeypatch.setattr(lane_module, "BLOCK_ROWS", 1000)
+@pytest.mark.parametrize("block", [1, 2, 3, 1000])
+def test_two_bad_records_in_one_epoch_stop_at_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """The second may be found first: an exception comes at once, a value that can not be stored with its block."""
+    monkeypatch.setattr(lane_module, "BLOCK_ROWS", block)
     played = player(tmp_path)
     script = [START, good("a"), insert("s", {"id": "huge", "count": 2**63}), good("b"), insert("s", {"id": "a"})]
     assert stops(played, *script).fields["offset"] == 2
     assert ids(played) == ["a"]
+    assert [row.id for row in outcome(played).states["s"]] == ["a"]
 
 
 def test_a_code_error_tells_coordinates_and_where_the_code_failed(tmp_path: Path) -> None:
@@ -228,19 +232,38 @@ def test_a_state_that_could_not_be_read_again_is_never_committed(tmp_path: Path,
     assert outcome(played).states["s"].seen == []
 
 
-class Full(Store):
-    """A disk that is full from a certain moment on."""
+class Inventive(s.Operator[s.Table[Level], Level, Seen]):
+    """Puts rows of its own making into a table: no codec has looked at them."""
 
-    full = False
+    def apply(self, state: s.Table[Level], message: s.Message[Level]) -> Iterator[Seen]:
+        state.apply(message)
+        if isinstance(message, s.Changes) and message.changes[0].row.id == "bad":
+            wrong: Any = None
+            state.apply(s.Changes([s.Upsert(Level("own", price=wrong))]))
+        yield Seen("")
+
+
+def test_rows_that_an_operator_made_up_are_not_trusted(tmp_path: Path) -> None:
+    played = player(tmp_path, Inventive())
+    error = stops(played, START, good("a"), EPOCH, good("bad"), EPOCH, CRASH, good("b"))
+    assert (type(error), error.fields["offset"]) == (CodeError, 2)
+    assert [row.id for row in outcome(played).states["s"]] == ["a"]
+
+
+class Full(Store):
+    """A disk that refuses from a certain moment on."""
+
+    refusal: SeriatimError | None = None
 
     def create(self, path: str, data: bytes) -> bool:
-        if self.full:
-            raise StorageFailure("The disk is full.")
+        if self.refusal is not None:
+            raise self.refusal
         return super().create(path, data)
 
 
-def test_a_full_disk_in_mid_epoch_is_trouble_of_the_environment_not_of_the_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("refusal", [StorageFailure("The disk is full."), ConfigurationError("No permission.")])
+def test_a_disk_that_refuses_in_mid_epoch_is_never_taken_for_a_fault_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: SeriatimError
 ) -> None:
     for module, name in ((lane_module, "BLOCK_ROWS"), (parquet, "ROW_GROUP_ROWS"), (parquet, "FILE_BYTES")):
         monkeypatch.setattr(module, name, 1)
@@ -248,11 +271,11 @@ def test_a_full_disk_in_mid_epoch_is_trouble_of_the_environment_not_of_the_code(
     played = Player(Program(s.JsonEnvelope(Level), s.RebuildTable(Level), s.Strict()), store)
     for step in (START, good("a"), EPOCH):
         played.play(step)
-    store.full = True
+    store.refusal = refusal
     played.play(good("b"))
-    with pytest.raises(StorageFailure, match="The disk is full"):
+    with pytest.raises(type(refusal), match=refusal.primary):
         played.catch_up()
-    store.full = False
+    store.refusal = None
     played.catch_up()
     assert ids(played) == ["a", "b"]
 
