@@ -381,7 +381,7 @@ class _Sender:
                 "queue.buffering.max.kbytes": 256 * 1024,
                 "message.timeout.ms": MESSAGE_TIMEOUT_MS,
                 "compression.type": "lz4",
-                "delivery.report.only.error": True,  # measured: a Python call for each success would cost 0.5 us
+                "delivery.report.only.error": True,  # that there are no others left is what flush() tells
                 "on_delivery": self._report,
                 "log_level": 0,
             }
