@@ -19,9 +19,9 @@ def manifest(epoch: int) -> str:
     return f"{EPOCHS}/{epoch:020d}.json.zst"
 
 
-def state_segment(topic: str, partition: int, epoch_hint: int, unique: str) -> str:
-    """`epoch_hint` is the epoch the lane started from: it only makes listings readable, names are unique without it."""
-    return f"_seriatim/state/{topic}/{partition}/{epoch_hint:020d}-{unique}.parquet"
+def state_segment(topic: str, partition: int, start_offset: int, unique: str) -> str:
+    """`start_offset`, where the epoch's records began, only makes listings readable: names are unique without it."""
+    return f"_seriatim/state/{topic}/{partition}/{start_offset:020d}-{unique}.parquet"
 
 
 def output_file(output: str, topic: str, partition: int, unique: str) -> str:

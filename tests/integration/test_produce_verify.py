@@ -348,7 +348,7 @@ def test_a_topic_that_exists_keeps_its_partitions(kafka: s.Kafka, config: Produc
 
 
 def test_producing_to_no_broker_says_so(config: ProduceConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.tools.produce.ASK_SECONDS", 1.0)
+    monkeypatch.setattr("seriatim.source.new_topics.ASK_SECONDS", 1.0)
     with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:9"):
         produce(s.Kafka("127.0.0.1:9", topics=".+"), config)
 

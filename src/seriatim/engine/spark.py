@@ -115,7 +115,7 @@ class SparkEngine:
     def _start_query(self, session: SparkSession, plan: StartPlan, epochs: "_Epochs", scratch: str) -> StreamingQuery:
         source = (
             session.readStream.format("kafka")
-            .options(**({"kafka.isolation.level": "read_committed"} | self._job.source.spark_options()))
+            .options(**self._job.source.spark_options())
             .option("startingOffsets", plan.as_json())
             .option("failOnDataLoss", "true")
             .option("maxOffsetsPerTrigger", str(self._options.max_records_per_epoch))

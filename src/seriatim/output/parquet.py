@@ -6,6 +6,8 @@ A file becomes an object in one write: a crash leaves no half file behind, only 
 import json
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +19,7 @@ from seriatim.store import Store
 ROW_GROUP_ROWS: Final = 512 * 1024
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 FILE_BYTES: Final = 64 * 1024 * 1024
+BOUND_CHARACTERS: Final = 64  # of a text in the statistics
 
 
 class FileRef(msgspec.Struct, frozen=True):
@@ -87,33 +90,51 @@ class FileWriter:
 
 
 def delta_stats(metadata: Any) -> str:
-    """Row count, and min, max and null count of each flat column, as Delta's log wants them, from Parquet's footer."""
-    minimum: dict[str, Any] = {}
-    maximum: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
+    """Row count, and min, max and null count of each flat column, as Delta's log wants them, from Parquet's footer.
+
+    SUBTLE: delta-rs reads a *missing* bound as one that nothing can meet, and a filter on that column would pass over
+    the whole file. So either every column that can have bounds gets them, or the file gets none at all.
+    """
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
     for position in range(metadata.num_columns):
         chunks = [group.column(position) for group in groups]
-        name = chunks[0].path_in_schema if chunks else ""
-        statistics = [chunk.statistics for chunk in chunks]
-        if "." in name or not all(found is not None for found in statistics):
+        name = chunks[0].path_in_schema
+        if "." in name:
             continue  # nested columns have no place in the flat form
-        nulls[name] = sum(found.null_count or 0 for found in statistics)
-        bounded = [found for found in statistics if found.has_min_max]
-        if len(bounded) == len([found for found in statistics if found.num_values]) and bounded:
-            low, high = min(found.min for found in bounded), max(found.max for found in bounded)
-            if (bound := _bound(low)) is not None and (top := _bound(high)) is not None:
-                minimum[name], maximum[name] = bound, top
-    rows = metadata.num_rows
-    return json.dumps({"numRecords": rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls})
+        bounds = _bounds([chunk.statistics for chunk in chunks])
+        if bounds is None:
+            return json.dumps({"numRecords": metadata.num_rows})
+        nulls[name] = sum(chunk.statistics.null_count or 0 for chunk in chunks)
+        if bounds:
+            low[name], high[name] = bounds
+    stats = {"numRecords": metadata.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+    return msgspec.json.encode(stats).decode()
 
 
-def _bound(value: Any) -> Any:
-    """A bound in JSON, or None where it would be wrong or too long to be useful. (Truncated maxima would be wrong.)"""
-    if isinstance(value, bool | bytes):
+def _bounds(statistics: list[Any]) -> tuple[Any, Any] | tuple[()] | None:
+    """(min, max) in JSON's terms; nothing where none are looked for; None where there should be some and are not."""
+    if any(found is None for found in statistics):
         return None
+    filled = [found for found in statistics if found.num_values]
+    if not filled or (filled[0].physical_type == "BYTE_ARRAY" and filled[0].logical_type.type == "NONE"):
+        return ()  # only nulls, or bytes
+    if not all(found.has_min_max for found in filled):
+        return None
+    least, most = min(found.min for found in filled), max(found.max for found in filled)
+    if isinstance(least, float) and not (math.isfinite(least) and math.isfinite(most)):
+        return None  # JSON has no infinity
+    return _json_bound(least), _json_bound(most, upper=True)
+
+
+def _json_bound(value: Any, *, upper: bool = False) -> Any:
+    """A bound that is never too tight: a long text is cut, and as a maximum put above all that begin like it."""
     if isinstance(value, str):
-        return value if len(value) <= 64 else None
-    if isinstance(value, int | float):
-        return value if math.isfinite(value) else None  # JSON has no infinity
-    return None
+        return value if len(value) <= BOUND_CHARACTERS else value[:BOUND_CHARACTERS] + (chr(0x10FFFF) if upper else "")
+    if isinstance(value, Decimal):
+        return msgspec.Raw(format(value, "f").encode())  # all digits, as a number
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return value  # int, float, bool, date: as JSON has them

@@ -20,6 +20,7 @@ _OURS: Final = frozenset(
         "enable.auto.commit", "interceptor.classes",
     }
 )  # fmt: skip
+ISOLATION: Final = "read_committed"  # unless the job says otherwise: nobody wants the records of aborted transactions
 _JAAS: Final = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
 _LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -78,12 +79,17 @@ class Kafka:
     def option_names(self) -> tuple[str, ...]:
         return tuple(sorted({*self._options, *self._client_options}))
 
+    @property
+    def isolation(self) -> str:
+        return _reveal(self._options.get("isolation.level", ISOLATION))
+
     def spark_options(self) -> dict[str, str]:
         """For Spark's Kafka source. Holds secrets."""
         plain = {name: _reveal(value) for name, value in self._options.items()}
         username, password = plain.pop("sasl.username", None), plain.pop("sasl.password", None)
         if username is not None and password is not None and "sasl.jaas.config" not in plain:
             plain["sasl.jaas.config"] = _jaas(plain.get("sasl.mechanism", "PLAIN"), username, password)
+        plain = {"isolation.level": ISOLATION} | plain
         options = {f"kafka.{name}": value for name, value in plain.items()}
         return options | {"kafka.bootstrap.servers": self.bootstrap, "subscribePattern": self.pattern}
 

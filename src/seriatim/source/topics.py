@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -45,6 +45,8 @@ class TopicReader:
         self._kafka = kafka
         self._pattern = re.compile(kafka.pattern)
         self._refusal = ""
+        committed = kafka.isolation == "read_committed"
+        self._isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         silent = logging.getLogger("seriatim.librdkafka")
         silent.propagate = False
         silent.addHandler(logging.NullHandler())  # its complaints reach the user as our errors, once
@@ -104,7 +106,9 @@ class TopicReader:
     def _offsets(self, wanted: list[TopicPartition], spec: Any) -> dict[Partition, int]:
         found = {}
         request = dict.fromkeys(wanted, spec)
-        for partition, future in self._admin.list_offsets(request, request_timeout=ASK_SECONDS).items():
+        # As the job reads: to a reader of committed records the log ends where an open transaction begins.
+        how: dict[str, Any] = {"isolation_level": self._isolation, "request_timeout": ASK_SECONDS}
+        for partition, future in self._admin.list_offsets(request, **how).items():
             try:
                 found[Partition(partition.topic, partition.partition)] = future.result(timeout=ASK_SECONDS + 5).offset
             except KafkaException as error:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from seriatim.errors import ConfigurationError
-from seriatim.tools.produce import (
+from seriatim.tools.capture_site import (
     SNAPSHOT_BYTES_MAX,
     ProduceConfig,
     SessionScript,
