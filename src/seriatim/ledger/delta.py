@@ -136,7 +136,7 @@ def check_schema(table: OutputTable, wanted: pa.Schema, url: str) -> None:
         *(
             f"{name} could not be null, and now can"
             for name, field in expected.items()
-            if name in present and field.nullable and not present[name].nullable
+            if name in present and _same_type(present[name].type, field.type) and _loosened(present[name], field)
         ),
     ]
     if differences:
@@ -145,6 +145,18 @@ def check_schema(table: OutputTable, wanted: pa.Schema, url: str) -> None:
             detail="; ".join(differences) + ".",
             hint="Give the changed job another `storage`, or change the row type back.",
         )
+
+
+def _loosened(present: Any, wanted: Any) -> bool:
+    """May the new column be null where the table's may not, at the top or inside?"""
+    if wanted.nullable and not present.nullable:
+        return True
+    kind = wanted.type
+    if pa.types.is_list(kind):
+        return _loosened(present.type.value_field, kind.value_field)
+    if pa.types.is_struct(kind):
+        return any(_loosened(present.type.field(index), kind.field(index)) for index in range(kind.num_fields))
+    return False
 
 
 def _same_type(left: Any, right: Any) -> bool:

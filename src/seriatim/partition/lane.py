@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from seriatim import paths
 from seriatim.codec import BadRecord
-from seriatim.errors import EnvironmentFailure, Violation
+from seriatim.errors import ConfigurationError, EnvironmentFailure, Violation
 from seriatim.integrity import ACCEPT, Refuse
 from seriatim.model import Changes, End, Failure, FailureKind, Message, Partition, Record, Snapshot
 from seriatim.output import events
@@ -155,8 +155,8 @@ class Lane:
             self._stop("code", error.offset, error.session, error.primary, rewind=True)
         except UnstorableState as error:
             self._stop("code", offset, name, error.primary, rewind=True)
-        except EnvironmentFailure:
-            raise
+        except (EnvironmentFailure, ConfigurationError):
+            raise  # the storage's, while a full block was written: nobody's record is to blame
         except Violation as error:
             self._stop("violation", offset, name, str(error), rewind=decoded)
         except Exception as error:  # noqa: BLE001 (whatever the user's code raises belongs to this record)

@@ -6,7 +6,7 @@ from seriatim.codec import Codec, JsonEnvelope
 from seriatim.errors import ConfigurationError
 from seriatim.integrity import Strict
 from seriatim.model import Change
-from seriatim.operator import Operator
+from seriatim.operator import Operator, RebuildTable
 from seriatim.operator.contract import declared_types
 from seriatim.output.schema import columns_of, holds_mutable, primary_schema
 from seriatim.state.format import StateFormat
@@ -23,7 +23,8 @@ class Program:
         self.codec = codec
         self.operator = operator
         self.integrity = integrity
-        self.state_format = StateFormat(state_type, row_type, rows_trusted=isinstance(codec, JsonEnvelope))
+        trusted = type(codec) is JsonEnvelope and type(operator) is RebuildTable
+        self.state_format = StateFormat(state_type, row_type, rows_trusted=trusted)
         self.state_format.initial_or_refuse()
         self.columns = columns_of(output_type)
         self.schema = primary_schema(self.columns)
