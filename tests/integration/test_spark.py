@@ -12,10 +12,22 @@ import pytest
 
 from seriatim.engine.stopping import StopFlag
 from seriatim.errors import CodeError, RecordRefused, RecordsLost, TopicRecreated
+from seriatim.source.kafka import Kafka
 from seriatim.testing import Sent, delete, end, insert, record, snapshot, update
+from seriatim.tools.produce import ProduceConfig, produce
+from seriatim.tools.verify import verify
 from tests.integration.harness import Command, Site, Told, eventually, run_here
 
 pytestmark = pytest.mark.spark
+
+
+BOOK = """
+class Level(s.Row):
+    id: s.Key[str]
+    side: str
+    price: float
+    size: float
+"""
 
 
 def row(key: str, price: float = 1.0, size: float = 2.0) -> dict[str, Any]:
@@ -88,6 +100,27 @@ def test_order_holds_in_batches_far_larger_than_an_arrow_batch_and_in_coalesced_
     assert [report.records for report in told.reports] == [40_000]
     assert len(site.changes()) == 8 * (5 + 4_999)
     fold(site.changes())
+
+
+def test_all_that_capture_sites_send_becomes_what_an_independent_fold_makes_of_it(site: Site) -> None:
+    """Re-snapshots, chunks, partial updates, mixed messages, ends; many sessions; epochs that cut them anywhere."""
+    kafka = Kafka(site.bootstrap, topics=f"{site.prefix}.+")
+    config = ProduceConfig(
+        topic_prefix=site.prefix,
+        topic_count=3,
+        partitions_per_topic=2,
+        sessions_per_topic=5,
+        rows_per_session=40,
+        chunk_rows=15,
+        messages_total=12_000,
+        end_sessions=True,
+    )
+    sent = produce(kafka, config)
+    told = run_here(site.job_file(row=BOOK), max_records=1_700)
+    assert len(told.reports) > 5
+    report = verify(kafka, str(site.storage), ["id"])
+    assert report.ok, report.summary()
+    assert (report.messages, report.sessions) == (sent.messages, 15)
 
 
 def test_messages_up_to_the_brokers_limit_and_a_snapshot_beyond_it_in_chunks(site: Site) -> None:
