@@ -18,7 +18,8 @@
 
 Each says what is wrong (primary), the particulars (detail) and what to do (hint); carries fields, not only text; and
 answers *did it happen?* (`effect`: could the failed action have become visible?). `Violation` stands outside the tree:
-it is what an operator raises to refuse a message, and the lane turns it into a `RecordRefused`.
+it is what an operator raises to refuse a message, and the lane turns it into a `RecordRefused`. `UnstorableRow` and
+`UnstorableState` never leave the lane either: it turns them into a `CodeError`.
 """
 
 from enum import Enum

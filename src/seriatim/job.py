@@ -98,6 +98,12 @@ def _checked_storage(storage: str) -> str:
         raise ConfigurationError(
             "The job has no storage.", hint='Name a folder or a bucket: storage="./data/books" or "s3://bucket/books".'
         )
+    if "%" in storage:
+        raise ConfigurationError(
+            f"The storage {storage} has a % in its name.",
+            detail="Readers of Delta tables take it for an escaped character.",
+            hint="Choose a name without it.",
+        )
     return storage
 
 

@@ -63,7 +63,7 @@ class EpochDriver:
                 starts[result.partition] = _again(starts.get(result.partition, LaneStart()), result)
 
     def _identities(self, results: list[LaneResult]) -> Mapping[str, str]:
-        if any(result.partition.topic not in self._topic_ids for result in results):
+        if any(not self._topic_ids.get(result.partition.topic) for result in results):
             self._topic_ids.update(self._ask_topic_ids())
         return self._topic_ids
 

@@ -40,8 +40,8 @@ class Supervisor:
         self._options = options
         self._stop = stop
         self._store = Store(job.storage, job.revealed_storage_options())
-        source = SourceFacts(job.source.bootstrap, job.source.topics, job.source.option_names)
-        self._facts = JobFacts(job.name, source, repr(job.integrity), ref.sha256)
+        self._ref = ref
+        self._facts = self._new_facts()
         self._topics = TopicReader(job.source)
         self._engine = SparkEngine(job, ref, self._store, options, Path(".seriatim") / job.name / "spark.log")
         self._failures = 0
@@ -70,6 +70,13 @@ class Supervisor:
         plan = plan_start(ledger.lanes, topics, self._topics.spans(known))
         self._listener.starting(plan, ledger)
         self._engine.run(plan, ledger, self._topic_ids, self._after_epoch, self._stop)
+
+    def _new_facts(self) -> JobFacts:
+        """Facts of a new driver. After a failure we are one: a late commit of the old one is then fenced, instead of
+        looking to ourselves like somebody else's."""
+        source = self._job.source
+        facts = SourceFacts(source.bootstrap, source.topics, source.option_names)
+        return JobFacts(self._job.name, facts, repr(self._job.integrity), self._ref.sha256)
 
     def _open_ledger(self) -> Ledger:
         return Ledger.open(self._store, self._facts, self._job.program.schema)
@@ -102,6 +109,7 @@ class Supervisor:
         if not error.retryable or self._failures > FAILURES_MAX:
             raise error
         wait = back_off_seconds(self._failures, random.random)
+        self._facts = self._new_facts()
         self._listener.retrying(error, wait, self._failures)
         self._stop.wait(wait)
 

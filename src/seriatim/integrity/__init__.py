@@ -4,6 +4,6 @@
 """
 
 from seriatim.integrity.strict import Strict
-from seriatim.integrity.verdict import ACCEPT, Accept, Drop, Refuse, SessionFacts, Verdict
+from seriatim.integrity.verdict import Accept, Drop, Refuse, SessionFacts, Verdict
 
-__all__ = ["ACCEPT", "Accept", "Drop", "Refuse", "SessionFacts", "Strict", "Verdict"]
+__all__ = ["Accept", "Drop", "Refuse", "SessionFacts", "Strict", "Verdict"]

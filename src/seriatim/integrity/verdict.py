@@ -1,6 +1,6 @@
 """What a tier is told of a session, and what it may answer."""
 
-from typing import Protocol
+from typing import Protocol, final
 
 import msgspec
 
@@ -18,14 +18,17 @@ class SessionFacts(Protocol):
     def chunk_count(self) -> int: ...
 
 
+@final
 class Accept(msgspec.Struct, frozen=True):
     pass
 
 
+@final
 class Drop(msgspec.Struct, frozen=True):
     """Pass the message over and count it: it tells nothing new."""
 
 
+@final
 class Refuse(msgspec.Struct, frozen=True):
     """The message breaks a rule of the tier."""
 

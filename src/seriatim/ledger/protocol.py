@@ -84,7 +84,8 @@ def advance(
     for result in results:
         key = result.partition
         old = positions.get(key)
-        identity = old.topic_id if old is not None else topic_ids.get(key.topic, "")
+        # A topic that vanished before it could be asked has none; it is filled in when the topic answers.
+        identity = (old.topic_id if old is not None else "") or topic_ids.get(key.topic, "")
         positions[key] = _moved(old, result, identity)
     return tuple(positions[key] for key in sorted(positions))
 

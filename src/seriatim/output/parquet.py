@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from seriatim.store import Store
@@ -44,10 +45,12 @@ class FileWriter:
         self._sink: Any = None
         self._writer: Any = None
         self._metadata: list[Any] = []
+        self._bounded = True
         self.files: list[FileRef] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)
+        self._bounded = self._bounded and not _holds_nan(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
@@ -84,17 +87,26 @@ class FileWriter:
         self._writer = None
         path = self._new_path()
         metadata = self._metadata[0]
-        if not self._store.create(path, data.to_pybytes()):
-            raise AssertionError(f"the path {path} was made to be unique, and is taken")
-        self.files.append(FileRef(path, data.size, metadata.num_rows, delta_stats(metadata)))
+        # The path is unique: were it taken, it would be by ourselves, in a request that the storage answered twice.
+        self._store.create(path, data.to_pybytes())
+        self.files.append(FileRef(path, data.size, metadata.num_rows, delta_stats(metadata, bounded=self._bounded)))
+        self._bounded = True
 
 
-def delta_stats(metadata: Any) -> str:
+def _holds_nan(batch: pa.RecordBatch) -> bool:
+    """Parquet leaves NaN out of its bounds, so a filter that is true for it would pass over the file."""
+    floats = [column for column in batch.columns if pa.types.is_floating(column.type)]
+    return any(pc.any(pc.is_nan(column)).as_py() for column in floats)
+
+
+def delta_stats(metadata: Any, *, bounded: bool = True) -> str:
     """Row count, and min, max and null count of each flat column, as Delta's log wants them, from Parquet's footer.
 
     SUBTLE: delta-rs reads a *missing* bound as one that nothing can meet, and a filter on that column would pass over
     the whole file. So either every column that can have bounds gets them, or the file gets none at all.
     """
+    if not bounded:
+        return json.dumps({"numRecords": metadata.num_rows})
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}

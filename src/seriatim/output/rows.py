@@ -15,6 +15,7 @@ from seriatim.model import Partition
 from seriatim.output.schema import Column, primary_schema
 
 BLOCK_ROWS: Final = 32 * 1024
+BLOCK_BYTES: Final = 32 * 1024 * 1024  # of the records that rows were made from
 
 Mark = tuple[str, int | None, int, int, int]  # session, sequence, offset, timestamp_ms, rows
 _CONVERSION_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)

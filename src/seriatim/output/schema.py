@@ -98,6 +98,12 @@ def _struct_columns(struct: type[msgspec.Struct], prefix: str) -> list[Column]:
                 detail="Such names are kept for the columns that Seriatim adds.",
                 hint="Rename it.",
             )
+        if "." in info.encode_name:
+            raise ConfigurationError(
+                f"The column {where} is called {info.encode_name} in the table.",
+                detail="Readers take a name with a dot for a field of a nested column.",
+                hint="Rename it; msgspec's `rename=` maps it from the name on the wire.",
+            )
         kind = _kind_of(hint, where, (struct,))
         field = pa.field(info.encode_name, kind.arrow, nullable=kind.nullable)
         columns.append(Column(field, attrgetter(prefix + info.name), kind.convert))

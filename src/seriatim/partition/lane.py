@@ -19,11 +19,11 @@ import pyarrow as pa
 from seriatim import paths
 from seriatim.codec import BadRecord
 from seriatim.errors import ConfigurationError, EnvironmentFailure, Violation
-from seriatim.integrity import ACCEPT, Refuse
+from seriatim.integrity import Accept, Refuse
 from seriatim.model import Changes, End, Failure, FailureKind, Message, Partition, Record, Snapshot
 from seriatim.output import events
 from seriatim.output.parquet import FileRef, FileWriter
-from seriatim.output.rows import BLOCK_ROWS, RowBlock, UnstorableRow
+from seriatim.output.rows import BLOCK_BYTES, BLOCK_ROWS, RowBlock, UnstorableRow
 from seriatim.partition.order import check_order
 from seriatim.partition.program import Program
 from seriatim.partition.result import LaneCounts, LaneResult, LaneStart
@@ -52,9 +52,10 @@ class Lane:
         self._rewind = False
         self._suspect: str | None = None
         self._block = RowBlock(partition, program.columns)
+        self._block_bytes = 0  # of the batches since the last flush
         self._writer = FileWriter(store, program.schema, lambda: self._new_file(paths.PRIMARY))
         self._events: list[dict[str, Any]] = []
-        self._records = self._rows = self._skipped = self._repeated = self._offsets_missing = 0
+        self._records = self._rows = self._skipped = self._repeated = 0
         self._snapshot_offset: int | None = None
         self._last_timestamp_ms = 0
         self._apply = program.operator.apply
@@ -70,6 +71,9 @@ class Lane:
         if batch.num_rows:
             with _collector_paused():
                 self._process(batch)
+            self._block_bytes += batch.nbytes
+            if self._block_bytes >= BLOCK_BYTES:
+                self._flush_rows()  # few large messages fill a block as well as many small ones
         if self._failure is None and self._start.stop_before is not None and len(offsets) > batch.num_rows:
             self._failure = self._start.stop_before
 
@@ -80,7 +84,7 @@ class Lane:
         return LaneResult(
             partition=self.partition,
             next_offset=self._start.next_offset if self._rewind else self._next_offset,
-            counts=LaneCounts(self._records, self._rows, self._skipped, self._repeated, self._offsets_missing),
+            counts=LaneCounts(self._records, self._rows, self._skipped, self._repeated),
             files=files,
             segments=segments,
             sessions=len(self.state.sessions),
@@ -136,14 +140,14 @@ class Lane:
                     if session is None:
                         session = Session(name, offset)
                     verdict = judge(session, message)
-                    if verdict is ACCEPT:
+                    if type(verdict) is Accept:
                         if type(message) is Changes and not new:
                             take_changes(session, message, offset, time_ms)
                         else:
                             take(session, message, offset, time_ms, new)
                         if name == suspect:
                             self.state.prove_storable(session)
-                    elif isinstance(verdict, Refuse):
+                    elif type(verdict) is Refuse:
                         self._stop("violation", offset, name, verdict.reason)
                         break
                     else:
@@ -235,14 +239,13 @@ class Lane:
     def _advance(self, offsets: list[int], times: list[int], done: int) -> None:
         if done == 0:
             return
-        last = offsets[done - 1]
-        self._offsets_missing += last + 1 - self._next_offset - done
-        self._next_offset = last + 1
+        self._next_offset = offsets[done - 1] + 1
         self._records += done
         self._last_timestamp_ms = times[done - 1]
 
     def _flush_block(self) -> None:
         self._rows += len(self._block.rows)
+        self._block_bytes = 0
         self._writer.add(self._block.to_arrow())
 
     def _flush_rows(self) -> None:

@@ -25,7 +25,6 @@ class LaneCounts(msgspec.Struct, frozen=True):
     rows: int = 0
     skipped: int = 0  # records that mean nothing: tombstones, heartbeats
     repeated: int = 0  # messages whose sequence number had been seen
-    offsets_missing: int = 0  # holes between offsets: transaction markers, compaction
 
 
 class LaneResult(msgspec.Struct, frozen=True):

@@ -126,6 +126,14 @@ def test_a_file_with_bounds_that_json_can_not_say_has_none_at_all(values: list[f
     assert stats_of(values, kind=pa.float64()) == {"numRecords": len(values)}
 
 
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_nan_among_numbers_leaves_no_bounds_that_would_hide_it(tmp_path: Path, turn: int) -> None:
+    """Parquet's bounds pass NaN over. Readers would skip it where they look for it, and show it where not."""
+    batches = [one_column([1.0, 2.0], pa.float64()), one_column([3.0, math.nan], pa.float64())]
+    _, (ref,) = stage(tmp_path, batches[turn], batches[1 - turn])
+    assert read_stats(ref.stats).get("maxValues", {}) == {}
+
+
 def test_zero_is_within_the_bounds_whatever_its_sign() -> None:
     for values in ([0.0], [-0.0], [0.0, -0.0]):
         found = stats_of(values, kind=pa.float64())

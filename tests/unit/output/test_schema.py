@@ -184,6 +184,16 @@ def test_an_output_column_that_starts_with_an_underscore_is_refused() -> None:
         columns_of(Clash)
 
 
+def test_a_column_with_a_dot_in_its_name_is_refused() -> None:
+    """Readers take it for a field of a struct: a filter on it finds nothing, and says nothing."""
+
+    class Dotted(s.Output, rename={"price": "bid.price"}):
+        price: float
+
+    with pytest.raises(ConfigurationError):
+        columns_of(Dotted)
+
+
 def test_two_columns_that_differ_only_in_case_are_refused() -> None:
     """Delta takes them for one."""
 

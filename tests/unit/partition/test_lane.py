@@ -99,9 +99,9 @@ def test_a_repeat_is_passed_over_and_counted(tmp_path: Path) -> None:
     assert (result.counts.repeated, result.counts.records, result.counts.rows) == (1, 4, 3)
 
 
-def test_holes_between_offsets_are_counted(tmp_path: Path) -> None:
+def test_holes_between_offsets_are_normal(tmp_path: Path) -> None:
     result = lane(tmp_path, snapshot("a", [A]), record(None), offsets=[5, 9], start=LaneStart(3))
-    assert (result.counts.offsets_missing, result.next_offset) == (5, 10)
+    assert (result.counts.records, result.failure, result.next_offset) == (2, None, 10)
 
 
 def test_the_last_timestamp_and_the_newest_snapshot_are_told(tmp_path: Path) -> None:
