@@ -134,6 +134,16 @@ def test_a_restart_keeps_data_and_port(folder: Path) -> None:
     assert consume(second.bootstrap, "kept", 2) == [b"a", b"b"]
 
 
+def test_a_first_start_takes_the_port_it_is_given_if_that_is_free(folder: Path) -> None:
+    wanted = free_ports().client
+    assert broker.start(folder, port=wanted).bootstrap == f"{HOST}:{wanted}"
+    with socket.create_server((HOST, 0)) as rival:
+        taken = rival.getsockname()[1]
+        with broker.running() as other:
+            assert other.bootstrap != f"{HOST}:{wanted}"
+        assert free_ports(taken).client != taken
+
+
 def test_a_restart_takes_another_port_when_its_own_is_taken(folder: Path) -> None:
     first = broker.start(folder)
     broker.stop(folder)
@@ -147,7 +157,7 @@ def test_a_port_lost_at_the_last_moment_is_chosen_again(folder: Path, monkeypatc
     with socket.create_server((HOST, 0)) as rival:
         taken = rival.getsockname()[1]
         choices = [replace(free_ports(), client=taken), free_ports()]
-        monkeypatch.setattr(broker, "free_ports", lambda: choices.pop(0))
+        monkeypatch.setattr(broker, "free_ports", lambda client=None: choices.pop(0))
         assert broker.start(folder).bootstrap != f"{HOST}:{taken}"
     assert choices == []
 
