@@ -48,6 +48,21 @@ def test_no_broker(command: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
+def test_no_java(site: Site, command: Start) -> None:
+    site.create_topic("a", 1)
+    refused(command("run", str(site.job_file()), JAVA_HOME=str(site.folder)), 2, "JAVA_HOME")
+
+
+@pytest.mark.broker
+def test_a_spark_that_does_not_start_is_retried_and_its_log_is_named(site: Site, command: Start) -> None:
+    site.create_topic("a", 1)
+    running = command("run", str(site.job_file(extra='spark={"spark.driver.memory": "no such size"}')))
+    running.says("trying again")
+    assert "spark.log" in running.text
+    assert "Traceback" not in running.text
+
+
+@pytest.mark.broker
 def test_a_row_type_that_can_not_be_stored(site: Site, command: Start) -> None:
     row = """
         class Level(s.Row):

@@ -33,6 +33,7 @@ from seriatim.loader import JobRef
 from seriatim.model import Partition
 from seriatim.partition.result import LaneStart, TaskReport, decode_report
 from seriatim.source.jars import connector_jars
+from seriatim.source.java import usable_java
 from seriatim.store import Store
 
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
@@ -82,12 +83,11 @@ class SparkEngine:
         stop: StopFlag,
     ) -> None:
         """Run epochs until caught up (if so asked), or until the flag is raised. Raises what ended it otherwise."""
-        session = self._session()
         epochs = _Epochs(EpochDriver(ledger, topic_ids), self._run_lanes, each)
         scratch = tempfile.mkdtemp(prefix="seriatim-scratch-")
         query: StreamingQuery | None = None
         try:
-            query = self._start_query(session, plan, epochs, scratch)
+            query = self._start_query(self._session(), plan, epochs, scratch)
             while query.isActive:
                 if stop.wait(POLL_SECONDS) or epochs.error is not None:
                     epochs.close(FINISH_SECONDS)
@@ -137,6 +137,7 @@ class SparkEngine:
 
     def _session(self) -> SparkSession:
         if self._spark is None:
+            usable_java()  # says what is missing; Spark would only say that its gateway ended
             os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
             settings = _DEFAULTS | {"spark.jars": ",".join(str(jar) for jar in connector_jars())} | self._job.spark
             builder = SparkSession.builder.appName(f"seriatim {self._job.name}")
