@@ -4,6 +4,7 @@ Two ways to write: `create` (refuses an existing path: what ownership of an epoc
 files are never overwritten. A `Store` is a URL and options, so it travels to executors and opens itself there.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -92,7 +93,8 @@ class Store:
             ) from error
 
     def _failure(self, verb: str, path: str, error: Exception) -> StorageFailure | ConfigurationError:
-        if isinstance(error, obstore_errors.PermissionDeniedError | obstore_errors.UnauthenticatedError):
+        refused = isinstance(error, obstore_errors.PermissionDeniedError | obstore_errors.UnauthenticatedError)
+        if refused or (self.local and forbidden(f"{self.url}/{path}")):
             return ConfigurationError(
                 f"No permission to {verb} {path} in {self.url}.",
                 detail=_first_line(error),
@@ -110,6 +112,19 @@ def normal_url(url: str) -> str:
     if urlsplit(url).scheme in _REMOTE:
         return url.rstrip("/")
     return str(Path(url.removeprefix("file://")).expanduser().resolve())
+
+
+def forbidden(local_path: str) -> bool:
+    """May this user not write there, or in the nearest folder above that exists? (Errors do not always say so.)"""
+    path = Path(local_path)
+    try:
+        if path.is_file():
+            return not os.access(path, os.R_OK | os.W_OK)
+        while not path.exists():
+            path = path.parent
+        return not path.is_dir() or not os.access(path, os.W_OK | os.X_OK)
+    except PermissionError:
+        return True  # not even allowed to look
 
 
 def _first_line(error: Exception) -> str:

@@ -1,6 +1,8 @@
 """Objects on local disk: created once, read back, listed in order."""
 
 import copy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,29 @@ def test_urls_have_one_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert normal_url("data") == normal_url("./data/") == str(tmp_path / "data")
     assert normal_url(f"file://{tmp_path}/data") == str(tmp_path / "data")
     assert normal_url("s3://bucket/books/") == "s3://bucket/books"
+
+
+AS_NOBODY = """
+import os, sys
+from seriatim.errors import ConfigurationError
+from seriatim.store import Store
+
+store = Store(sys.argv[1])
+store.create("before", b"")
+if os.geteuid() == 0:
+    os.setuid(65534)
+else:
+    os.chmod(sys.argv[1], 0o500)
+try:
+    store.create("after", b"")
+except ConfigurationError as error:
+    sys.exit(0 if "No permission to write after" in error.primary else 1)
+sys.exit(2)
+"""
+
+
+def test_a_storage_that_this_user_may_not_write_is_a_matter_of_configuration(tmp_path: Path) -> None:
+    folder = tmp_path / "storage"
+    folder.mkdir(mode=0o755)
+    child = subprocess.run([sys.executable, "-c", AS_NOBODY, str(folder)], capture_output=True, text=True, check=False)
+    assert child.returncode == 0, child.stderr

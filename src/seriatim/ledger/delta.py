@@ -6,13 +6,12 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.exceptions import SchemaMismatchError as DeltaSchemaMismatch
 from deltalake.transaction import AddAction, RemoveAction
 
 from seriatim import clock, paths
 from seriatim.errors import ConfigurationError, StorageFailure
 from seriatim.output.parquet import FileRef
-from seriatim.store import Store
+from seriatim.store import Store, forbidden
 
 OWNER: Final = "seriatim.job"  # in a table's properties: whose it is
 
@@ -42,7 +41,7 @@ class OutputTable:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise _failure(f"The table {url} can not be opened.", error) from error
+            raise _failure(store, name, "can not be opened", error) from error
 
     @classmethod
     def create(cls, store: Store, name: str, app_id: str, schema: pa.Schema) -> "OutputTable":
@@ -61,7 +60,7 @@ class OutputTable:
                 raise_if_key_not_exists=False,
             )
         except (DeltaError, OSError) as error:
-            raise _failure(f"The table {url} can not be created.", error) from error
+            raise _failure(store, name, "can not be created", error) from error
         table = cls.open(store, name, app_id)
         assert table is not None, "a table that was just created can be opened"
         return table
@@ -81,7 +80,7 @@ class OutputTable:
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
-            raise _failure(f"The log of {self._store.table_url(self.name)} can not be read.", error) from error
+            raise _failure(self._store, self.name, "can not be read", error) from error
 
     def append(self, files: tuple[FileRef, ...], epoch: int) -> None:
         """One log entry: these files and `txn(app_id, epoch)`, from the snapshot held. Never refreshes first.
@@ -172,10 +171,10 @@ def _shape(kind: Any) -> Any:
     return str(kind).removeprefix("large_").replace("string_view", "string").replace("binary_view", "binary")
 
 
-def _failure(primary: str, error: Exception) -> StorageFailure | ConfigurationError:
-    if isinstance(error, PermissionError | NotADirectoryError | DeltaSchemaMismatch) or "ermission denied" in str(
-        error
-    ):
+def _failure(store: Store, name: str, what: str, error: Exception) -> StorageFailure | ConfigurationError:
+    url = store.table_url(name)
+    primary = f"The table {url} {what}."
+    if store.local and forbidden(url):
         return ConfigurationError(
             primary, detail=_line(error), hint="Check the path, and that this user may write there."
         )
