@@ -150,6 +150,25 @@ def test_status_and_sessions_tell_where_the_job_stands(site: Site, command: Star
     ]
 
 
+@pytest.mark.spark
+def test_records_of_a_partition_that_was_never_read_count_as_lag(site: Site, command: Start) -> None:
+    site.create_topic("a", 1)
+    site.send([snapshot("s", [], topic="a")])
+    path = site.job_file()
+    run_here(path)
+    site.create_topic("later", 2)
+    site.send([snapshot(f"s{number}", [], topic="later", partition=1) for number in range(3)])
+    shown = command("status", str(path), "--json")
+    assert shown.ends() == 0, shown.text
+    status = msgspec.json.decode(shown.text)
+    assert status["lag"] == 3
+    assert [(lane["topic"], lane["partition"], lane["lag"]) for lane in status["lanes"]] == [
+        (f"{site.prefix}a", 0, 0),
+        (f"{site.prefix}later", 0, 0),
+        (f"{site.prefix}later", 1, 3),
+    ]
+
+
 def test_status_of_a_storage_that_is_not_there(command: Start) -> None:
     refused(command("status", "./nowhere"), 2, "nowhere")
 

@@ -1,11 +1,13 @@
 """Where a job stands, from its ledger and, for the lag, from Kafka."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from seriatim.errors import ConfigurationError, SeriatimError
 from seriatim.ledger.ledger import read_manifest
 from seriatim.ledger.manifest import LanePosition, Manifest, Writer
-from seriatim.model import Partition
+from seriatim.model import Partition, Span
 from seriatim.observe.target import Target
 from seriatim.source.kafka import Kafka
 from seriatim.source.topics import TopicReader
@@ -41,13 +43,13 @@ class JobStatus(msgspec.Struct, frozen=True):
 
 def read_status(target: Target) -> JobStatus:
     manifest = committed_manifest(target)
-    ends: dict[Partition, int] = {}
+    spans: dict[Partition, Span] = {}
     problem = ""
     try:
-        ends = _ends(target, manifest)
+        spans = _spans(target, manifest)
     except SeriatimError as error:
         problem = error.primary
-    lanes = tuple(_lane_status(lane, ends.get(lane.key)) for lane in manifest.lanes)
+    lanes = _lanes(manifest, spans)
     return JobStatus(
         job=manifest.job,
         storage=target.store.url,
@@ -76,16 +78,31 @@ def committed_manifest(target: Target) -> Manifest:
     return manifest
 
 
-def _ends(target: Target, manifest: Manifest) -> dict[Partition, int]:
+def _lanes(manifest: Manifest, spans: Mapping[Partition, Span]) -> tuple[LaneStatus, ...]:
+    """The lanes of the ledger, and those that Kafka holds and nothing was read of yet: their records wait too."""
+    known = manifest.positions()
+    lanes = [_lane_status(lane, spans.get(key)) for key, lane in known.items()]
+    lanes += [_unread(partition, span) for partition, span in spans.items() if partition not in known]
+    return tuple(sorted(lanes, key=lambda lane: (lane.topic, lane.partition)))
+
+
+def _unread(partition: Partition, span: Span) -> LaneStatus:
+    return LaneStatus(partition.topic, partition.index, span.start, span.end, len(span), 0, 0, 0)
+
+
+def _spans(target: Target, manifest: Manifest) -> dict[Partition, Span]:
     kafka = target.kafka
     if kafka is None:
         if manifest.source.options:
             raise ConfigurationError("the job uses Kafka options that only its job file knows")
         kafka = Kafka(manifest.source.bootstrap, topics=manifest.source.topics)
-    return TopicReader(kafka).ends(lane.key for lane in manifest.lanes)
+    reader = TopicReader(kafka)
+    matching = [partition for topic in reader.matching().values() for partition in topic.all_partitions()]
+    return reader.spans(matching)
 
 
-def _lane_status(lane: LanePosition, end: int | None) -> LaneStatus:
+def _lane_status(lane: LanePosition, span: Span | None) -> LaneStatus:
+    end = None if span is None else span.end
     return LaneStatus(
         topic=lane.topic,
         partition=lane.partition,
