@@ -2,19 +2,22 @@
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from deltalake import DeltaTable
 
 from bench.load import TOPIC
+from seriatim.engine.admission import Limits
 from seriatim.engine.epoch import EpochReport
-from seriatim.engine.spark import RunOptions
-from seriatim.engine.start import StartPlan
+from seriatim.engine.round import View
 from seriatim.engine.stopping import StopFlag
-from seriatim.engine.supervisor import Supervisor
+from seriatim.engine.supervisor import RunOptions, Supervisor
+from seriatim.engine.survey import Orders
 from seriatim.errors import SeriatimError
 from seriatim.ledger.ledger import Ledger
 from seriatim.loader import read_job_file
+from seriatim.source.retention import Retention
 
 JOB = """
 import seriatim as s
@@ -36,13 +39,19 @@ class _Stopwatch:
     def __init__(self) -> None:
         self.reports: list[EpochReport] = []
 
-    def starting(self, plan: StartPlan, ledger: Ledger) -> None:
+    def starting(self, view: View, ledger: Ledger) -> None:
+        pass
+
+    def put_in_order(self, done: Orders) -> None:
+        raise SystemExit("there is nothing to put in order")
+
+    def retention_low(self, low: Iterable[Retention]) -> None:
         pass
 
     def waiting_for_topics(self, pattern: str) -> None:
         raise SystemExit("no topic")
 
-    def epoch(self, report: EpochReport, lag: int | None) -> None:
+    def epoch(self, report: EpochReport, lag: int) -> None:
         self.reports.append(report)
 
     def retrying(self, error: SeriatimError, seconds: float, failures: int) -> None:
@@ -57,7 +66,7 @@ def main() -> None:
     ref = read_job_file(str(path))
     watch = _Stopwatch()
     options = RunOptions(
-        until_caught_up=True, epoch_seconds=0, max_records_per_epoch=int(os.environ.get("BENCH_EPOCH", "200000"))
+        until_caught_up=True, epoch_seconds=0, limits=Limits(int(os.environ.get("BENCH_EPOCH", "200000")))
     )
     Supervisor(ref.load(), ref, options, watch, StopFlag()).run()
     steady = watch.reports[1:]

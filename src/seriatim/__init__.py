@@ -19,7 +19,7 @@
 
 from seriatim.codec import BadRecord, Codec, JsonEnvelope
 from seriatim.errors import SeriatimError, Violation
-from seriatim.integrity import Strict
+from seriatim.integrity import NoIntegrity, Strict, Window
 from seriatim.job import Job
 from seriatim.model import Change, Changes, Chunk, Delete, End, Insert, Message, Record, Snapshot, Update, Upsert
 from seriatim.operator import Operator, RebuildTable, Table
@@ -44,6 +44,7 @@ __all__ = [
     "Kafka",
     "Key",
     "Message",
+    "NoIntegrity",
     "Operator",
     "Output",
     "RebuildTable",
@@ -57,6 +58,7 @@ __all__ = [
     "Update",
     "Upsert",
     "Violation",
+    "Window",
     "__version__",
     "secret",
 ]

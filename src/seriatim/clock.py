@@ -19,5 +19,8 @@ def sleep(seconds: float) -> None:
 
 
 def iso(milliseconds: int) -> str:
-    """Milliseconds since the epoch as UTC text, to the second."""
-    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """Milliseconds since the epoch as UTC text, to the second; as they are where they lie outside the calendar."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{milliseconds} ms"

@@ -12,18 +12,19 @@
     │   ├── RecordRefused       undecodable, or impossible by the integrity rules
     │   ├── RecordsLost         Kafka deleted records before they were read
     │   ├── TopicRecreated      a topic has another identity than the one we read
+    │   ├── TopicDeleted        a topic that we read is gone, and the job asked to be told
     │   └── DamagedFile         a manifest or state segment is missing or does not match its checksum
     ├── CodeError               an exception in the user's codec or operator           exit 5
     └── Fenced                  another driver of this job has taken over              exit 6
 
 Each says what is wrong (primary), the particulars (detail) and what to do (hint); carries fields, not only text; and
 answers *did it happen?* (`effect`: could the failed action have become visible?). `Violation` stands outside the tree:
-it is what an operator raises to refuse a message, and the lane turns it into a `RecordRefused`. `UnstorableRow` and
-`UnstorableState` never leave the lane either: it turns them into a `CodeError`.
+it is what an operator raises to refuse a message, and the lane turns it into a `RecordRefused` or a quarantine.
+`UnstorableRow` and `UnstorableState` never leave the lane either: it turns them into a `CodeError`.
 """
 
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 
 class Effect(Enum):
@@ -103,6 +104,10 @@ class TopicRecreated(DataError):
     pass
 
 
+class TopicDeleted(DataError):
+    pass
+
+
 class DamagedFile(DataError):
     pass
 
@@ -119,3 +124,11 @@ class Fenced(SeriatimError):
 
 class Violation(Exception):
     """Raised by an operator (or a table) to refuse a message: the data is impossible, the code is fine."""
+
+    kind: ClassVar[Literal["row", "checksum"]] = "row"
+
+
+class ChecksumMismatch(Violation):
+    """What a job's own `verify` found: after this message the state can not be right."""
+
+    kind = "checksum"

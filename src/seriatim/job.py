@@ -6,11 +6,12 @@ broker at hand.)
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from seriatim.codec import Codec
+from seriatim.durations import milliseconds, seconds
 from seriatim.errors import ConfigurationError
-from seriatim.integrity import Strict
+from seriatim.integrity import TIERS, Strict, Tier
 from seriatim.operator import Operator
 from seriatim.partition.program import Program
 from seriatim.source.kafka import Kafka, Secret
@@ -19,15 +20,21 @@ EPOCH_INTERVAL: Final = "5s"
 RECORDS_PER_EPOCH: Final = 500_000
 TASKS_MAX: Final = 64
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
-_UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+SESSION_TIMEOUT: Final = "1h"
 
 
 class Job:
     """One ordered stateful job: a Kafka source, a codec, an operator, a storage.
 
-    `epoch_interval` is the time between the starts of two epochs ("5s", "500ms", "0s" for as fast as it goes);
-    `max_records_per_epoch` bounds one epoch over all partitions; `tasks_max` bounds the tasks of one (beyond it,
+    `integrity` is `s.Strict()` (the default), `s.Window(...)` or `s.NoIntegrity()`. `session_timeout` is how long a
+    session may be silent, by record time, before it ends by itself ("1h"; None: for ever). `on_topic_deleted` is
+    "retire" (its sessions end, the others go on) or "fail"; `on_topic_recreated` is "refuse" or "accept" (the old
+    one's sessions end, the new one is read from its beginning). `retention_warning` is how long before Kafka deletes
+    unread records the job warns (by default 24 hours, or a third of the topic's retention if that is less).
+
+    `epoch_interval` is the time between the starts of two epochs ("5s", "500ms", "0s" for as fast as it goes); a
+    backlog is worked off without a pause. `max_records_per_epoch` bounds one epoch over all partitions, which share it
+    evenly; `max_records_per_partition` bounds each of them. `tasks_max` bounds the tasks of an epoch (beyond it,
     several partitions share a task, one after the other); `spark` passes settings to the Spark session.
     """
 
@@ -39,10 +46,15 @@ class Job:
         codec: Codec[Any],
         operator: Operator[Any, Any, Any],
         storage: str,
-        integrity: Strict | None = None,
+        integrity: Tier | None = None,
+        session_timeout: str | None = SESSION_TIMEOUT,
+        on_topic_deleted: Literal["retire", "fail"] = "retire",
+        on_topic_recreated: Literal["refuse", "accept"] = "refuse",
+        retention_warning: str | None = None,
         storage_options: Mapping[str, str | Secret] | None = None,
         epoch_interval: str = EPOCH_INTERVAL,
         max_records_per_epoch: int = RECORDS_PER_EPOCH,
+        max_records_per_partition: int | None = None,
         tasks_max: int = TASKS_MAX,
         spark: Mapping[str, str] | None = None,
     ) -> None:
@@ -50,14 +62,27 @@ class Job:
         self.source = _checked_part(source, Kafka, "source", 's.Kafka("localhost:9092", topics="capture-.+")')
         self.codec = _checked_part(codec, Codec, "codec", "s.JsonEnvelope(Level)")
         self.operator = _checked_part(operator, Operator, "operator", "s.RebuildTable(Level)")
-        self.integrity = _checked_part(integrity or Strict(), Strict, "integrity", "s.Strict()")
+        self.integrity: Tier = _checked_part(integrity or Strict(), TIERS, "integrity", "s.Strict()")
+        self.on_topic_deleted: Literal["retire", "fail"] = _one_of(
+            "on_topic_deleted", on_topic_deleted, ("retire", "fail")
+        )
+        self.on_topic_recreated: Literal["refuse", "accept"] = _one_of(
+            "on_topic_recreated", on_topic_recreated, ("refuse", "accept")
+        )
+        self.retention_warning_seconds = None if retention_warning is None else seconds(retention_warning)
         self.storage = _checked_storage(storage)
         self.storage_options = dict(storage_options or {})
         self.epoch_seconds = seconds(epoch_interval)
         self.max_records_per_epoch = _positive("max_records_per_epoch", max_records_per_epoch)
+        self.max_records_per_partition = (
+            None
+            if max_records_per_partition is None
+            else _positive("max_records_per_partition", max_records_per_partition)
+        )
         self.tasks_max = _positive("tasks_max", tasks_max)
         self.spark = dict(spark or {})
-        self.program = Program(self.codec, self.operator, self.integrity)
+        timeout_ms = None if session_timeout is None else milliseconds(session_timeout)
+        self.program = Program(self.codec, self.operator, self.integrity, timeout_ms)
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, source={self.source!r}, storage={self.storage!r})"
@@ -65,16 +90,6 @@ class Job:
     def revealed_storage_options(self) -> dict[str, str]:
         options = self.storage_options.items()
         return {name: value.reveal() if isinstance(value, Secret) else value for name, value in options}
-
-
-def seconds(duration: str) -> float:
-    """ "5s" -> 5.0."""
-    found = _DURATION.fullmatch(duration.strip()) if isinstance(duration, str) else None
-    if found is None:
-        raise ConfigurationError(
-            f"{duration!r} is not a duration.", hint='Write a number and a unit: "500ms", "5s", "1m".'
-        )
-    return float(found[1]) * _UNIT_SECONDS[found[2]]
 
 
 def _checked_name(name: str) -> str:
@@ -85,7 +100,15 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _checked_part(part: Any, kind: type[Any], what: str, example: str) -> Any:
+def _one_of(what: str, given: Any, words: tuple[str, ...]) -> Any:
+    if given not in words:
+        raise ConfigurationError(
+            f"{what} is {given!r}.", hint="Write one of: " + ", ".join(f'{what}="{word}"' for word in words) + "."
+        )
+    return given
+
+
+def _checked_part(part: Any, kind: type[Any] | tuple[type[Any], ...], what: str, example: str) -> Any:
     if not isinstance(part, kind):
         raise ConfigurationError(
             f"The job's {what} is {part!r}, which is not one.", hint=f"For example: {what}={example}."

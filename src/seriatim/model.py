@@ -12,7 +12,8 @@ import msgspec
 R = TypeVar("R")
 
 Op: TypeAlias = Literal["insert", "update", "delete"]
-Cause: TypeAlias = Literal["message", "snapshot", "end"]
+EndReason: TypeAlias = Literal["end", "expired", "retired"]
+Cause: TypeAlias = Literal["message", "snapshot", "end", "expired", "retired"]
 
 
 class Partition(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -89,21 +90,39 @@ class Snapshot(msgspec.Struct, Generic[R], frozen=True, gc=False):
     sequence: int | None = None
     session: str | None = None
     chunk: Chunk | None = None
+    first: int | None = None
+    previous: int | None = None
+    time_ms: int | None = None
+    checksum: int | str | None = None
 
 
 class Changes(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """One or several row changes, applied in this order, all of them or none."""
+    """One or several row changes, applied in this order, all of them or none.
+
+    A message covers the sequence numbers `[first, sequence]`, both included; without `first` just the one. `previous`
+    names the number that came before it, in feeds whose numbers have holes. `time_ms` is when it happened, where that
+    is not the record's own time. `checksum` is for the job's own `verify`.
+    """
 
     changes: Sequence[RowChange[R]]
     sequence: int | None = None
     session: str | None = None
+    first: int | None = None
+    previous: int | None = None
+    time_ms: int | None = None
+    checksum: int | str | None = None
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
-    """The capture session is over: its table is no more."""
+    """The capture session is over: its table is no more. By its own word, or (`expired`) because it fell silent, or
+    (`retired`) because its topic was deleted."""
 
     sequence: int | None = None
     session: str | None = None
+    first: int | None = None
+    previous: int | None = None
+    time_ms: int | None = None
+    reason: EndReason = "end"
 
 
 Message: TypeAlias = Snapshot[R] | Changes[R] | End
@@ -117,13 +136,31 @@ class Change(msgspec.Struct, Generic[R], frozen=True, gc=False):
     row: R
 
 
-FailureKind: TypeAlias = Literal["undecodable", "violation", "code"]
+IncidentKind: TypeAlias = Literal[
+    "undecodable",  # the codec can not read it
+    "gap",  # sequence numbers are missing
+    "row",  # an impossible change: insert of a present row, update or delete of a missing one; any operator's Violation
+    "early",  # a change before the session's first snapshot
+    "chunk",  # a snapshot's chunk out of turn
+    "checksum",  # `verify` found the state wrong
+    "drift",  # a later snapshot differs from the table at hand
+    "late",  # it came after the window for it had closed
+    "overflow",  # more messages wait for their turn than may be kept
+    "code",  # an exception in the job's code
+    "quarantine",  # by the user's order
+    "skipped",  # by the user's order
+    "replaced",  # by the user's order
+    "lost",  # Kafka deleted records before they were read
+    "topic-deleted",
+    "topic-recreated",
+]
+Action: TypeAlias = Literal["stopped", "quarantined", "skipped", "recorded", "accepted"]
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a lane stopped at a record. Travels from the executor to the driver."""
+    """Why a lane stopped at a record. Travels from the executor to the driver, and into the ledger."""
 
-    kind: FailureKind
+    kind: IncidentKind
     topic: str
     partition: int
     offset: int

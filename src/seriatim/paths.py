@@ -1,7 +1,8 @@
 """The only place that builds durable paths. All are relative to a job's storage root.
 
     changes/                                         the primary output; its Delta log is the ledger
-    sessions/                                        a follower output
+    sessions/                                        a follower output: what happened to each session
+    incidents/                                       a follower output: what went wrong, with the records
     _seriatim/epochs/<20-digit epoch>.json.zst       manifests
     _seriatim/state/<topic>/<partition>/<name>.parquet   state segments
 
@@ -12,6 +13,7 @@ from typing import Final
 
 PRIMARY: Final = "changes"
 SESSIONS: Final = "sessions"
+INCIDENTS: Final = "incidents"
 EPOCHS: Final = "_seriatim/epochs"
 
 

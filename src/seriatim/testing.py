@@ -29,14 +29,18 @@ from deltalake import DeltaTable
 
 from seriatim import paths
 from seriatim.codec import Codec
+from seriatim.durations import milliseconds
+from seriatim.engine.admission import Limits
 from seriatim.engine.local import LocalEngine
-from seriatim.integrity import Strict
+from seriatim.engine.survey import Policy
+from seriatim.integrity import Strict, Tier
 from seriatim.ledger.ledger import JobFacts, Ledger
-from seriatim.ledger.manifest import SourceFacts
-from seriatim.model import Partition, Record
+from seriatim.ledger.manifest import LanePosition, SourceFacts
+from seriatim.model import Partition, Record, Span
 from seriatim.operator import Operator
 from seriatim.partition.program import Program
-from seriatim.partition.result import LaneResult
+from seriatim.partition.result import LaneCounts, LaneResult
+from seriatim.source.topics import Topic
 from seriatim.state.lane_state import LaneState
 from seriatim.store import Store
 
@@ -49,6 +53,7 @@ class _Step:
         return self._name
 
 
+PLACE: Final = ("topic", "partition", "generation", "offset", "position")
 CRASH: Final = _Step("CRASH")
 EPOCH: Final = _Step("EPOCH")
 
@@ -109,10 +114,15 @@ def end(session: str, **fields: Any) -> Sent:
 
 
 class MemoryLog:
-    """Records by partition, with offsets from 0 on. Timestamps, where not given, are the offsets in milliseconds."""
+    """Records by partition, with offsets from 0 on. Timestamps, where not given, are the offsets in milliseconds.
+
+    It can do what Kafka does: delete a topic, make it anew, delete old records.
+    """
 
     def __init__(self) -> None:
         self.records: dict[Partition, list[Record]] = defaultdict(list)
+        self._starts: dict[Partition, int] = {}
+        self._generations: dict[str, int] = defaultdict(int)
 
     def append(self, sent: Sent) -> Record:
         partition = Partition(sent.topic, sent.partition)
@@ -121,24 +131,51 @@ class MemoryLog:
         held.append(Record(sent.topic, sent.partition, len(held), time_ms, sent.key, sent.value))
         return held[-1]
 
-    def partitions(self) -> list[Partition]:
-        return sorted(self.records)
+    def delete_topic(self, topic: str) -> None:
+        """A topic of that name that is appended to later is another one."""
+        for partition in [one for one in self.records if one.topic == topic]:
+            del self.records[partition]
+            self._starts.pop(partition, None)
+        self._generations[topic] += 1
 
-    def read(self, partition: Partition, start: int, records_max: int) -> list[Record]:
-        return self.records[partition][start : start + records_max]
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        self._starts[Partition(topic, partition)] = offset
 
-    def topic_ids(self) -> Mapping[str, str]:
-        return {partition.topic: f"id-of-{partition.topic}" for partition in self.records}
+    def matching(self) -> Mapping[str, Topic]:
+        names = sorted({partition.topic for partition in self.records})
+        ids = self.identities(names)
+        return {
+            name: Topic(name, ids[name], 1 + max(one.index for one in self.records if one.topic == name))
+            for name in names
+        }
+
+    def spans(self, partitions: Iterable[Partition]) -> Mapping[Partition, Span]:
+        return {one: Span(self._starts.get(one, 0), len(self.records.get(one, ()))) for one in partitions}
+
+    def gone(self, names: Iterable[str]) -> set[str]:
+        return set(names) - {partition.topic for partition in self.records}
+
+    def identities(self, names: Iterable[str]) -> Mapping[str, str]:
+        present = {partition.topic for partition in self.records}
+        return {name: f"id-of-{name}-{self._generations[name]}" for name in names if name in present}
+
+    def read(self, partition: Partition, span: Span) -> list[Record]:
+        return self.records.get(partition, [])[span.start : span.end]
 
 
 class Outcome:
-    """What a script left behind: the primary output and the session events, each in order, and the operator's state of
-    every live session, by session name (a second session of that name, in another partition, with the partition)."""
+    """What a script left behind: the primary output, session events and incidents, each in order, the counts of all
+    partitions together, and the operator's state of every live session, by session name (a second session of that
+    name, in another partition, with the partition)."""
 
     def __init__(self, program: Program, store: Store, ledger: Ledger) -> None:
         self.epoch = ledger.epoch
-        self.rows = read_table(store, paths.PRIMARY, ("_topic", "_partition", "_offset", "_position"))
-        self.session_events = read_table(store, paths.SESSIONS, ("topic", "partition", "offset"))
+        self.rows = read_table(store, paths.PRIMARY, ("_topic", "_partition", "_generation", "_offset", "_position"))
+        self.session_events = read_table(store, paths.SESSIONS, PLACE)
+        self.incidents = read_table(store, paths.INCIDENTS, ("topic", "partition", "generation", "offset"))
+        self.counts = LaneCounts()
+        for lane in ledger.lanes:
+            self.counts = self.counts.plus(lane.counts)
         self.states: dict[str, Any] = {}
         for lane in ledger.lanes:
             state = LaneState.load(program.state_format, store, lane.segments)
@@ -152,13 +189,15 @@ def run(
     *,
     codec: Codec[Any],
     operator: Operator[Any, Any, Any],
-    integrity: Strict | None = None,
+    integrity: Tier | None = None,
+    session_timeout: str | None = None,
     storage: str | Path | None = None,
     records_per_epoch: int = 1_000_000,
     records_per_batch: int = 10_000,
 ) -> Outcome:
     """Run a script to its end and give what came out. Raises what `seriatim run` would stop with."""
-    program = Program(codec, operator, integrity or Strict())
+    timeout_ms = None if session_timeout is None else milliseconds(session_timeout)
+    program = Program(codec, operator, integrity or Strict(), timeout_ms)
     with tempfile.TemporaryDirectory() as folder:
         player = Player(program, Store(str(storage or folder)), records_per_epoch, records_per_batch)
         for step in script:
@@ -171,25 +210,32 @@ class Player:
     """Plays a script on the local engine. Public for tests that need to look between the steps."""
 
     def __init__(
-        self, program: Program, store: Store, records_per_epoch: int = 1_000_000, records_per_batch: int = 10_000
+        self,
+        program: Program,
+        store: Store,
+        records_per_epoch: int = 1_000_000,
+        records_per_batch: int = 10_000,
+        policy: Policy = Policy(),  # noqa: B008 (frozen)
     ):
         self.program = program
         self.store = store
         self.log = MemoryLog()
         self._records_per_epoch = records_per_epoch
         self._records_per_batch = records_per_batch
+        self._policy = policy
         self.start()
 
     def start(self) -> None:
         """A driver starts: it knows nothing but what is in the storage."""
-        facts = JobFacts("scripted", SourceFacts("", "", ()), "strict", "")
+        facts = JobFacts("scripted", SourceFacts("", "", ()), repr(self.program.integrity), "")
         self.ledger = Ledger.open(self.store, facts, self.program.schema)
         self.engine = LocalEngine(
             self.program,
             self.store,
             self.ledger,
             self.log,
-            records_max=self._records_per_epoch,
+            limits=Limits(self._records_per_epoch),
+            policy=self._policy,
             batch_records=self._records_per_batch,
         )
 
@@ -205,10 +251,10 @@ class Player:
     def crash(self) -> None:
         """Run an epoch up to the moment before its commit, and lose the driver there."""
 
-        def die(results: Iterable[LaneResult], topic_ids: Mapping[str, str]) -> Any:
+        def die(lanes: tuple[LanePosition, ...], results: Iterable[LaneResult] = ()) -> Any:
             raise _Died
 
-        self.ledger.commit = die  # type: ignore[method-assign]  # this ledger object dies with its driver
+        self.ledger.commit_lanes = die  # type: ignore[method-assign]  # this ledger object dies with its driver
         try:
             self.engine.run_epoch()
         except _Died:

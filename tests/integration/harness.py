@@ -14,17 +14,20 @@ from typing import Any
 import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 from deltalake import DeltaTable
 
+from seriatim.engine.admission import Limits
 from seriatim.engine.epoch import EpochReport
-from seriatim.engine.spark import RunOptions
-from seriatim.engine.start import StartPlan
+from seriatim.engine.round import View
 from seriatim.engine.stopping import StopFlag
-from seriatim.engine.supervisor import Supervisor
+from seriatim.engine.supervisor import RunOptions, Supervisor
+from seriatim.engine.survey import Orders
 from seriatim.errors import SeriatimError
-from seriatim.ledger.ledger import Ledger
+from seriatim.ledger.ledger import Ledger, read_manifest
 from seriatim.loader import read_job_file
+from seriatim.source.retention import Retention
+from seriatim.store import Store
 from seriatim.testing import Sent
 
 DEADLINE_SECONDS = 120.0
@@ -66,6 +69,23 @@ class Site:
         (future,) = self._admin.delete_topics([topic]).values()
         future.result(timeout=30)
         eventually(lambda: topic not in self._admin.list_topics(timeout=10).topics, f"{topic} is gone")
+
+    def add_partitions(self, name: str, total: int) -> None:
+        topic = f"{self.prefix}{name}"
+        (future,) = self._admin.create_partitions([NewPartitions(topic, total)]).values()
+        future.result(timeout=30)
+
+        def there() -> bool:
+            return len(self._admin.list_topics(timeout=10).topics[topic].partitions) == total
+
+        eventually(there, f"{topic} has {total} partitions")
+
+    def position(self) -> int:
+        """The next offset of the only partition."""
+        manifest = read_manifest(Store(str(self.storage)))
+        assert manifest is not None
+        (lane,) = manifest.lanes
+        return lane.next_offset
 
     def send(self, records: Iterable[Sent]) -> int:
         """Records to their topics (named without the prefix) and partitions, in order; all acknowledged on return."""
@@ -126,16 +146,24 @@ class Told:
     def __init__(self) -> None:
         self.reports: list[EpochReport] = []
         self.errors: list[SeriatimError] = []
-        self.plans: list[StartPlan] = []
+        self.views: list[View] = []
+        self.orders: list[Orders] = []
+        self.low: list[Retention] = []
         self.waited = False
 
-    def starting(self, plan: StartPlan, ledger: Ledger) -> None:
-        self.plans.append(plan)
+    def starting(self, view: View, ledger: Ledger) -> None:
+        self.views.append(view)
+
+    def put_in_order(self, done: Orders) -> None:
+        self.orders.append(done)
+
+    def retention_low(self, low: Iterable[Retention]) -> None:
+        self.low += low
 
     def waiting_for_topics(self, pattern: str) -> None:
         self.waited = True
 
-    def epoch(self, report: EpochReport, lag: int | None) -> None:
+    def epoch(self, report: EpochReport, lag: int) -> None:
         self.reports.append(report)
 
     def retrying(self, error: SeriatimError, seconds: float, failures: int) -> None:
@@ -154,7 +182,7 @@ def run_here(
     told = told or Told()
     ref = read_job_file(str(job_file))
     job = ref.load()
-    options = RunOptions(until_caught_up=until_caught_up, epoch_seconds=0.2, max_records_per_epoch=max_records)
+    options = RunOptions(until_caught_up=until_caught_up, epoch_seconds=0.2, limits=Limits(max_records))
     Supervisor(job, ref, options, told, stop or StopFlag()).run()
     return told
 

@@ -136,7 +136,7 @@ def test_status_and_sessions_tell_where_the_job_stands(site: Site, command: Star
         shown = command("status", str(target), "--json")
         assert shown.ends() == 0, shown.text
         status = msgspec.json.decode(shown.text)
-        assert (status["job"], status["epoch"], status["records"], status["lag"]) == ("books", 1, 2, 1)
+        assert (status["job"], status["epoch"], status["counts"]["records"], status["lag"]) == ("books", 1, 2, 1)
         assert status["lanes"][0]["next_offset"] == 2
     for arguments in (("status", str(path)), ("sessions", str(path))):
         shown = command(*arguments)
@@ -194,7 +194,8 @@ def test_init_writes_a_job_file_that_loads_and_never_overwrites(command: Start, 
 
 
 @pytest.mark.parametrize(
-    "name", ["run", "status", "sessions", "broker", "broker start", "doctor", "init", "produce", "verify"]
+    "name",
+    ["run", "status", "sessions", "incidents", "gaps", "broker", "broker start", "doctor", "init", "produce", "verify"],
 )
 def test_every_command_has_help_with_an_example(command: Start, name: str) -> None:
     shown = command(*name.split(), "--help")

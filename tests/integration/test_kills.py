@@ -87,11 +87,15 @@ def test_a_killed_python_worker_costs_a_task_and_nothing_else(
 def test_a_dead_jvm_is_replaced_and_the_run_goes_on(
     site: Site, command: Callable[..., Command], undisturbed: list[tuple[Any, ...]]
 ) -> None:
-    fill(site)
-    arguments = ("run", str(site.job_file()), "--max-records-per-epoch", "2000", "--epoch-interval", "1s")
-    running = command(*arguments)
-    running.says("epoch 2:")
+    site.create_topic("a", PARTITIONS)
+    everything = [list(busy_session(f"s{index}", MESSAGES, partition=index, topic="a")) for index in range(PARTITIONS)]
+    for records in everything:
+        site.send(records[:1_000])
+    running = command("run", str(site.job_file()), "--epoch-interval", "1s")
+    running.says("epoch 1:")
     os.kill(_java_child(running.process.pid), signal.SIGKILL)
+    for records in everything:
+        site.send(records[1_000:])
     running.says("trying again")
     eventually(lambda: status_of(site.folder, site.storage)["lag"] == 0, "the end, after the restart")
     running.process.send_signal(signal.SIGTERM)

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,13 @@ from msgspec.structs import replace
 
 import seriatim as s
 from seriatim import clock
+from seriatim.engine.admission import Limits
 from seriatim.engine.local import LocalEngine
+from seriatim.engine.survey import Policy
 from seriatim.errors import BrokerUnreachable, ConfigurationError, EnvironmentFailure
 from seriatim.ledger.ledger import JobFacts, Ledger
 from seriatim.ledger.manifest import SourceFacts
-from seriatim.model import Partition, Record
+from seriatim.model import Partition, Record, Span
 from seriatim.partition.program import Program
 from seriatim.source import broker
 from seriatim.source.broker import BrokerInfo
@@ -47,26 +49,22 @@ class Level(s.Row):
 PROGRAM = Program(s.JsonEnvelope(Level), s.RebuildTable(Level), s.Strict())
 
 
-class KafkaLog:
+class KafkaLog(TopicReader):
     """A `RecordLog` over a consumer, as far as the log reaches now."""
 
     def __init__(self, kafka: s.Kafka) -> None:
-        self._topics = TopicReader(kafka)
+        super().__init__(kafka)
         options = {"group.id": "test", "enable.auto.commit": False, "auto.offset.reset": "error", "log_level": 0}
         # A fetch that waits at the end of one partition would hold up the next one's.
         self._consumer = Consumer(kafka.client_config() | options | {"fetch.wait.max.ms": 10})
 
-    def partitions(self) -> list[Partition]:
-        return [partition for topic in self._topics.matching().values() for partition in topic.all_partitions()]
-
-    def read(self, partition: Partition, start: int, records_max: int) -> list[Record]:
-        end = min(self._topics.ends([partition])[partition], start + records_max)
-        self._consumer.assign([TopicPartition(partition.topic, partition.index, start)])
+    def read(self, partition: Partition, span: Span) -> list[Record]:
+        self._consumer.assign([TopicPartition(partition.topic, partition.index, span.start)])
         records: list[Record] = []
         deadline = clock.monotonic() + DEADLINE_SECONDS
-        while start + len(records) < end:
-            assert clock.monotonic() < deadline, f"{partition} was not read up to {end}"
-            for message in self._consumer.consume(min(10_000, end - start - len(records)), 0.5):
+        while len(records) < len(span):
+            assert clock.monotonic() < deadline, f"{partition} was not read up to {span.end}"
+            for message in self._consumer.consume(min(10_000, len(span) - len(records)), 0.5):
                 assert message.error() is None, message.error()
                 offset: Any = message.offset()
                 time_ms = message.timestamp()[1]
@@ -74,9 +72,6 @@ class KafkaLog:
                     Record(partition.topic, partition.index, offset, time_ms, message.key(), message.value())
                 )
         return records
-
-    def topic_ids(self) -> Mapping[str, str]:
-        return {name: topic.identity for name, topic in self._topics.matching().items()}
 
     def close(self) -> None:
         self._consumer.close()
@@ -118,13 +113,19 @@ def run_pipeline(kafka: s.Kafka, storage: Path) -> None:
     ledger = open_ledger(store)
     log = KafkaLog(kafka)
     try:
-        LocalEngine(PROGRAM, store, ledger, log, records_max=1_000).run_until_caught_up()
+        LocalEngine(PROGRAM, store, ledger, log, limits=Limits(1_000), policy=Policy()).run_until_caught_up()
     finally:
         log.close()
 
 
 def open_ledger(store: Store) -> Ledger:
     return Ledger.open(store, JobFacts("books", SourceFacts("", "", ()), "strict", ""), PROGRAM.schema)
+
+
+def ends_of(kafka: s.Kafka) -> dict[Partition, int]:
+    reader = TopicReader(kafka)
+    spans = reader.spans([one for topic in reader.matching().values() for one in topic.all_partitions()])
+    return {partition: span.end for partition, span in spans.items()}
 
 
 def changes(storage: Path) -> DeltaTable:
@@ -224,7 +225,7 @@ def test_rows_that_no_record_can_have_made_are_found_out(kafka: s.Kafka, config:
 def test_until_bounds_what_is_compared(kafka: s.Kafka, config: ProduceConfig, tmp_path: Path) -> None:
     produce(kafka, config)
     run_pipeline(kafka, tmp_path)
-    committed = TopicReader(kafka).ends(KafkaLog(kafka).partitions())
+    committed = ends_of(kafka)
     produce(kafka, replace(config, seed=8, messages_total=100))
     behind = check(kafka, tmp_path)
     assert behind.lost > 0
@@ -239,7 +240,7 @@ def test_a_log_that_lost_its_beginning_is_checked_from_each_sessions_next_snapsh
     produce(kafka, config)
     run_pipeline(kafka, tmp_path)
     held = changes(tmp_path).to_pyarrow_dataset().count_rows()
-    ends = TopicReader(kafka).ends(KafkaLog(kafka).partitions())
+    ends = ends_of(kafka)
     cut = [TopicPartition(partition.topic, partition.index, end // 2) for partition, end in ends.items()]
     admin = AdminClient(kafka.client_config())
     for future in admin.delete_records(cut).values():

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import seriatim as s
 from seriatim.model import Partition
 from seriatim.partition.program import Program
+from seriatim.partition.result import LaneCounts
 from seriatim.store import Store
 from seriatim.testing import CRASH, EPOCH, Outcome, Player, Sent, record
 
@@ -104,6 +105,9 @@ class Oracle:
             self.tables[name] = {}
             self.events.append((name, "started", offset, None))
         if kind == "snapshot":
+            seq, last = message.get("seq"), self.last_seq.get(name)
+            if seq is not None and last is not None and seq < last and not message.get("chunk"):
+                self.events.append((name, "restarted", offset, None))
             return self._snapshot(name, message, offset)
         steps = message["changes"] if kind == "changes" else self._steps(kind, message)
         return [self._step(self.tables[name], step["type"], step["row"]) for step in steps]
@@ -325,9 +329,9 @@ def check(outcome: Outcome, played: Player, place: Partition, oracle: Oracle) ->
     ]
     assert sorted(events, key=str) == sorted(oracle.events, key=str)
     lane = {lane.key: lane for lane in played.ledger.lanes}.get(place)
-    counted = (
-        (lane.next_offset, lane.records, lane.skipped, lane.repeated, lane.sessions, lane.rows) if lane else (0,) * 6
-    )
+    counts = lane.counts if lane else LaneCounts()
+    read = (lane.next_offset, lane.sessions) if lane else (0, 0)
+    counted = (read[0], counts.records, counts.skipped, counts.repeated, read[1], counts.rows)
     facts = (oracle.records, oracle.records, oracle.skipped, oracle.repeated, len(oracle.tables), len(oracle.changelog))
     assert counted == facts
 
@@ -340,7 +344,7 @@ def test_the_changelog_and_the_tables_are_the_oracles_whatever_the_epochs_and_cr
 ) -> None:
     script, oracles = scripted
     note(f"SERIATIM_SEED={SEED}")
-    program = Program(s.JsonEnvelope(Level), s.RebuildTable(Level), s.Strict())
+    program = Program(s.JsonEnvelope(Level), s.RebuildTable(Level), s.Strict(check_drift=False))
     with TemporaryDirectory() as folder:
         played = Player(program, Store(str(Path(folder))), records_per_epoch, records_per_batch)
         for step in script:

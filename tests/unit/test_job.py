@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import seriatim as s
+from seriatim.durations import seconds
 from seriatim.errors import ConfigurationError
-from seriatim.job import seconds
 
 
 class Level(s.Row):

@@ -6,7 +6,7 @@ import pytest
 
 import seriatim as s
 from seriatim.errors import RecordRefused
-from seriatim.model import Partition
+from seriatim.model import Partition, Span
 from seriatim.partition.program import Program
 from seriatim.store import Store
 from seriatim.testing import (
@@ -68,9 +68,20 @@ def test_offsets_follow_from_the_place_in_the_script() -> None:
     log = MemoryLog()
     offsets = [log.append(record(b"", partition=index)).offset for index in (0, 1, 0, 0, 1)]
     assert offsets == [0, 0, 1, 2, 1]
-    assert log.partitions() == [Partition("capture-test", 0), Partition("capture-test", 1)]
-    assert [one.offset for one in log.read(Partition("capture-test", 0), 1, 5)] == [1, 2]
-    assert log.topic_ids() == {"capture-test": "id-of-capture-test"}
+    first, second = Partition("capture-test", 0), Partition("capture-test", 1)
+    assert log.spans([first, second]) == {first: Span(0, 3), second: Span(0, 2)}
+    assert [one.offset for one in log.read(first, Span(1, 5))] == [1, 2]
+    assert log.matching()["capture-test"].all_partitions() == [first, second]
+
+
+def test_a_topic_that_is_made_anew_has_another_identity() -> None:
+    log = MemoryLog()
+    log.append(record(b""))
+    before = log.identities(["capture-test"])
+    log.delete_topic("capture-test")
+    assert log.gone(["capture-test"]) == {"capture-test"}
+    assert log.append(record(b"")).offset == 0
+    assert log.identities(["capture-test"]) not in ({}, before)
 
 
 def test_timestamps_are_the_offsets_unless_given() -> None:

@@ -1,7 +1,9 @@
 """The command line. Rooms are imported when a command needs them, so that `--help` answers at once."""
 
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -13,21 +15,27 @@ _COMMANDS: dict[str, str] = {
     "run": "seriatim.cli.run",
     "status": "seriatim.cli.status",
     "sessions": "seriatim.cli.status",
+    "incidents": "seriatim.cli.incidents",
+    "gaps": "seriatim.cli.incidents",
     "broker": "seriatim.cli.broker",
     "doctor": "seriatim.cli.doctor",
     "init": "seriatim.cli.init",
     "produce": "seriatim.cli.produce",
     "verify": "seriatim.cli.verify",
+    "repair": "seriatim.cli.repair",
 }
 _SUMMARIES: dict[str, str] = {
     "run": "Run a job.",
     "status": "Where a job stands: epoch, positions, lag, sessions, last commit.",
     "sessions": "The capture sessions of a job.",
+    "incidents": "What went wrong, with the records.",
+    "gaps": "The intervals without valid data, by session.",
     "broker": "A Kafka broker on this machine, for development.",
     "doctor": "Check Java, jars, Python, broker and storage.",
     "init": "Write a small job file that runs.",
     "produce": "Simulated capture sites, against any broker.",
     "verify": "Check the table against Kafka, independently.",
+    "repair": "Go on where a job stopped, on your word.",
 }
 
 
@@ -60,7 +68,13 @@ def seriatim() -> None:
 
 
 def main() -> None:
-    sys.exit(guarded(lambda: seriatim.main(standalone_mode=False)))
+    """SUBTLE: ends without tearing the interpreter down. Threads of native libraries (Arrow's, librdkafka's) may still
+    be running, and about one exit in a hundred would end in `terminate called` and an exit code that is not ours."""
+    code = guarded(lambda: seriatim.main(standalone_mode=False))
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def guarded(call: Callable[[], Any]) -> int:

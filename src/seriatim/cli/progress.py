@@ -1,13 +1,17 @@
 """What a person sees while a job runs: one line an epoch."""
 
+from collections.abc import Iterable
+
 import click
 
 from seriatim import clock
-from seriatim.cli.render import count
+from seriatim.cli.render import count, duration
 from seriatim.engine.epoch import EpochReport
-from seriatim.engine.start import EARLIEST, StartPlan
+from seriatim.engine.round import View
+from seriatim.engine.survey import Orders
 from seriatim.errors import SeriatimError
 from seriatim.ledger.ledger import Ledger
+from seriatim.source.retention import Retention
 
 
 class ConsoleListener:
@@ -16,30 +20,47 @@ class ConsoleListener:
         self._started = clock.monotonic()
         self._epochs = self._records = self._rows = 0
 
-    def starting(self, plan: StartPlan, ledger: Ledger) -> None:
-        new = sum(1 for offset in plan.offsets.values() if offset == EARLIEST)
-        topics = {partition.topic for partition in plan.offsets}
-        self._say(f"{self._job}: epoch {ledger.epoch}, {count(len(topics), 'topic')}, "
-                  f"{count(len(plan.offsets), 'partition')} ({new} new), starting Spark")  # fmt: skip
-        for topic in plan.gone:
-            self._say(f"the topic {topic} is gone from Kafka; its table stays as it is")
+    def starting(self, view: View, ledger: Ledger) -> None:
+        found = view.found
+        self._say(f"{self._job}: epoch {ledger.epoch}, {count(len(view.topics), 'topic')}, "
+                  f"{count(len(view.spans), 'partition')} ({len(found.new)} new), starting Spark")  # fmt: skip
+
+    def put_in_order(self, done: Orders) -> None:
+        for topic in done.retire:
+            self._say(f"the topic {topic} was deleted: its sessions have ended")
+        for made in done.recreate:
+            self._say(f"the topic {made.topic} was deleted and made again: read from its beginning")
+        for lost in done.lose:
+            self._warn(f"Kafka deleted unread records of {lost}: recorded, and gone on without them")
+
+    def retention_low(self, low: Iterable[Retention]) -> None:
+        for one in low:
+            left = "at any moment" if not one.seconds_left else f"in about {duration(one.seconds_left)}"
+            self._warn(
+                f"Kafka deletes unread records of {one.partition} {left}: let the job catch up, or raise the "
+                "topic's retention"
+            )
 
     def waiting_for_topics(self, pattern: str) -> None:
         self._say(f"no topic matches {pattern!r} yet")
 
-    def epoch(self, report: EpochReport, lag: int | None) -> None:
+    def epoch(self, report: EpochReport, lag: int) -> None:
         self._epochs += 1
         self._records += report.records
         self._rows += report.rows
         rate = report.records / report.seconds if report.seconds > 0 else 0.0
-        behind = "unknown" if lag is None else f"{lag:,}"
         self._say(
             f"epoch {report.epoch}: {report.records:,} messages, {report.rows:,} rows, {rate:,.0f} messages/s, "
-            f"lag {behind}, {count(report.sessions, 'session')}, "
+            f"lag {lag:,}, {count(report.sessions, 'session')}, "
             f"{report.seconds * 1000:,.0f} ms (commit {report.commit_seconds * 1000:,.0f} ms)"
         )
+        if report.incidents:
+            self._warn(f"{count(report.incidents, 'incident')} in epoch {report.epoch}: see `seriatim incidents`")
 
     def retrying(self, error: SeriatimError, seconds: float, failures: int) -> None:
+        if not failures:
+            self._say("the job was repaired meanwhile: going on from there")
+            return
         click.echo(f"trouble ({failures} in a row), trying again in {seconds:.1f} s: {error}", err=True)
 
     def finished(self, reason: str) -> None:
@@ -48,6 +69,9 @@ class ConsoleListener:
         self._say(
             f"{why}: {count(self._epochs, 'epoch')}, {self._records:,} messages, {self._rows:,} rows in {seconds:.1f} s"
         )
+
+    def _warn(self, text: str) -> None:
+        click.echo(f"warning: {text}", err=True)
 
     def _say(self, text: str) -> None:
         click.echo(text)

@@ -1,6 +1,12 @@
 """`seriatim status` and `seriatim sessions`."""
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from seriatim.observe.status import LaneStatus
+    from seriatim.partition.result import LaneCounts
 
 
 @click.command(epilog="\b\nExamples:\n  seriatim status books.py\n  seriatim status ./data/books --json")
@@ -26,12 +32,19 @@ def status(target: str, as_json: bool) -> None:
         ("epoch", f"{found.epoch}, committed {render.moment(found.committed_at_ms)}"),
         ("driver", f"process {found.writer.pid} on {found.writer.host}, seriatim {found.writer.seriatim}"),
         ("integrity", found.integrity),
-        ("messages", f"{found.records:,} ({found.skipped:,} skipped, {found.repeated:,} repeated)"),
-        ("rows", f"{found.rows:,}"),
-        ("sessions", f"{found.sessions:,} live"),
+        ("messages", _counts(found.counts)),
+        ("rows", f"{found.counts.rows:,}"),
+        ("sessions", f"{found.sessions:,} live, {found.quarantined:,} of them in quarantine"),
+        ("incidents", f"{found.counts.incidents:,}"),
         ("lag", lag),
     ):
         click.echo(f"{name + ':':<11}{value}")
+    for stop in found.stopped:
+        click.echo(f"stopped:   at {stop.topic}/{stop.partition} offset {stop.offset}: {stop.reason}")
+    for lane in found.lanes:
+        if lane.retention is not None and lane.retention.low:
+            left = render.duration(lane.retention.seconds_left or 0)
+            click.echo(f"warning:   Kafka deletes unread records of {lane.topic}/{lane.partition} in about {left}")
     rows = [
         [
             f"{lane.topic}/{lane.partition}",
@@ -40,17 +53,37 @@ def status(target: str, as_json: bool) -> None:
             render.number(lane.lag),
             render.number(lane.sessions),
             render.moment(lane.last_timestamp_ms),
+            _safe_for(lane),
         ]
         for lane in found.lanes
     ]
     if rows:
         click.echo()
-        render.table(["partition", "next offset", "end offset", "lag", "sessions", "last record"], rows)
+        headers = ["partition", "next offset", "end offset", "lag", "sessions", "last record", "unread kept for"]
+        render.table(headers, rows)
+
+
+def _counts(counts: "LaneCounts") -> str:
+    """All messages, and what was odd about some, where anything was."""
+    odd = ("skipped", "repeated", "late", "gaps", "disordered", "bent", "refused", "quarantined")
+    told = [f"{getattr(counts, name):,} {name}" for name in odd if getattr(counts, name) or name in odd[:2]]
+    return f"{counts.records:,} ({', '.join(told)})"
+
+
+def _safe_for(lane: "LaneStatus") -> str:
+    """How long the oldest unread record is safe from Kafka's retention."""
+    from seriatim.cli import render
+
+    if lane.retired:
+        return "(topic deleted)"
+    if lane.retention is None:
+        return "-"
+    return "ever" if lane.retention.seconds_left is None else render.duration(lane.retention.seconds_left)
 
 
 @click.command(epilog="\b\nExamples:\n  seriatim sessions books.py\n  seriatim sessions ./data/books --ended --json")
 @click.argument("target")
-@click.option("--ended", is_flag=True, help="Also those that have ended.")
+@click.option("--ended", is_flag=True, help="Also those that are over.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def sessions(target: str, ended: bool, as_json: bool) -> None:
     """The capture sessions of a job. TARGET is a job file, or the storage of a job."""

@@ -11,6 +11,9 @@ A user's own codec is a small class:
 It is called once for every record, in offset order. It returns a message; or `BadRecord(reason)` for data that it can
 not read; or None for a record that means nothing (a tombstone, a heartbeat), which is counted and passed over. An
 exception out of it is taken as a fault of the code, not of the data.
+
+`verify`, where a codec has one, is called after the operator took a message, with the operator's state: a text says why
+the state can not be right (a checksum in the message differs), None that it is.
 """
 
 from abc import ABC, abstractmethod
@@ -37,3 +40,7 @@ class Codec(ABC, Generic[R]):
 
     @abstractmethod
     def decode(self, record: Record) -> Message[R] | BadRecord | None: ...
+
+    def verify(self, state: Any, message: Message[R]) -> str | None:
+        """Why the state after this message can not be right; None if nothing speaks against it."""
+        return None

@@ -6,8 +6,10 @@
     {"type": "changes", "seq": 3, "changes": [{"type": "insert", "row": {...}}, ...]}   several, of several kinds
     {"type": "end", "seq": 4}                                                  the session is over
 
-"seq" and "session" are optional; without "session" the Kafka key names the session. An update needs the key columns and
-those that changed; a delete the key columns; unknown fields are ignored. A null value (tombstone) means nothing.
+"seq" and "session" are optional; without "session" the Kafka key names the session. A message may cover several numbers
+("first_seq" up to "seq") and name the one before it ("prev_seq"); may say when it happened ("time", in milliseconds)
+and carry a "checksum" for the job's own `verify`. An update needs the key columns and those that changed; a delete the
+key columns; unknown fields are ignored. A null value (tombstone) means nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,6 +85,27 @@ class _Wire(msgspec.Struct, gc=False):
 
     seq: _Long | None = None
     session: str | None = None
+    first_seq: _Long | None = None
+    prev_seq: _Long | None = None
+    time: _Long | None = None
+    checksum: int | str | None = None
+
+
+def _senseless_span(wire: Any) -> BadRecord | None:
+    """A span of numbers that can not be; looked at only where a message carries more than its own number."""
+    if wire.seq is None:
+        return BadRecord("A message carries 'first_seq' or 'prev_seq' but no 'seq'.")
+    for name, number in (("first_seq", wire.first_seq), ("prev_seq", wire.prev_seq)):
+        if number is not None and number > wire.seq:
+            return BadRecord(f"'{name}' is {number}, which is above 'seq', {wire.seq}.")
+    return None
+
+
+def _changes(wire: Any, changes: Sequence[RowChange[Any]]) -> Changes[Any] | BadRecord:
+    first, previous = wire.first_seq, wire.prev_seq
+    if (first is not None or previous is not None) and (senseless := _senseless_span(wire)):
+        return senseless
+    return Changes(changes, wire.seq, wire.session, first, previous, wire.time, wire.checksum)
 
 
 def _message_wire(tag: str, row_type: Any) -> type[msgspec.Struct]:
@@ -94,10 +117,10 @@ def _message_wire(tag: str, row_type: Any) -> type[msgspec.Struct]:
         if row is not None:
             if self.rows is not None:
                 return BadRecord(f"A message of type {tag!r} carries both 'row' and 'rows'.")
-            return Changes((make(row),), self.seq, self.session)
+            return _changes(self, (make(row),))
         if self.rows is None:
             return BadRecord(f"A message of type {tag!r} carries neither 'row' nor 'rows'.")
-        return Changes([make(row) for row in self.rows], self.seq, self.session)
+        return _changes(self, [make(row) for row in self.rows])
 
     fields = [("row", row_type | None, None), ("rows", list[row_type] | None, None)]
     return _wire(tag, fields, message)
@@ -105,13 +128,18 @@ def _message_wire(tag: str, row_type: Any) -> type[msgspec.Struct]:
 
 def _snapshot_wire(row_type: Any) -> type[msgspec.Struct]:
     def message(self: Any) -> Snapshot[Any] | BadRecord:
-        if self.chunk is None and self.chunks is None:
-            return Snapshot(self.rows, self.seq, self.session)
-        if self.chunk is None or self.chunks is None or not 0 <= self.chunk < self.chunks:
-            return BadRecord(
-                f"Chunk {self.chunk} of {self.chunks} makes no sense: 'chunk' counts from 0 to chunks - 1."
-            )
-        return Snapshot(self.rows, self.seq, self.session, Chunk(self.chunk, self.chunks))
+        if (self.first_seq is not None or self.prev_seq is not None) and (senseless := _senseless_span(self)):
+            return senseless
+        chunk = None
+        if self.chunk is not None or self.chunks is not None:
+            if self.chunk is None or self.chunks is None or not 0 <= self.chunk < self.chunks:
+                return BadRecord(
+                    f"Chunk {self.chunk} of {self.chunks} makes no sense: 'chunk' counts from 0 to chunks - 1."
+                )
+            chunk = Chunk(self.chunk, self.chunks)
+        return Snapshot(
+            self.rows, self.seq, self.session, chunk, self.first_seq, self.prev_seq, self.time, self.checksum
+        )
 
     fields = [("rows", list[row_type]), ("chunk", _Long | None, None), ("chunks", _Long | None, None)]
     return _wire("snapshot", fields, message)
@@ -124,14 +152,19 @@ def _change_wire(tag: str, row_type: Any) -> type[msgspec.Struct]:
 def _mixed_wire(changes: Sequence[Any]) -> type[msgspec.Struct]:
     makers = {wire: _OPS[wire.__struct_config__.tag] for wire in changes}
 
-    def message(self: Any) -> Changes[Any]:
-        return Changes([makers[type(change)](change.row) for change in self.changes], self.seq, self.session)
+    def message(self: Any) -> Changes[Any] | BadRecord:
+        return _changes(self, [makers[type(change)](change.row) for change in self.changes])
 
     return _wire("changes", [("changes", list[Union[tuple(changes)]])], message)  # type: ignore[misc]  # noqa: UP007 (built at run time)
 
 
 def _end_wire() -> type[msgspec.Struct]:
-    return _wire("end", [], lambda self: End(self.seq, self.session))
+    def message(self: Any) -> End | BadRecord:
+        if (self.first_seq is not None or self.prev_seq is not None) and (senseless := _senseless_span(self)):
+            return senseless
+        return End(self.seq, self.session, self.first_seq, self.prev_seq, self.time)
+
+    return _wire("end", [], message)
 
 
 def _wire(tag: str, fields: list[Any], message: Callable[[Any], Any]) -> type[msgspec.Struct]:

@@ -9,9 +9,10 @@ from seriatim.errors import CodeError, RecordRefused, SeriatimError
 from seriatim.ledger import protocol
 from seriatim.ledger.ledger import Ledger
 from seriatim.ledger.manifest import Manifest
-from seriatim.model import Failure, Partition
+from seriatim.model import Failure, Partition, Span
 from seriatim.partition.result import LaneResult, LaneStart, TaskReport
 
+# Engines give one: read `[next_offset, end_offset)` of each lane, and run it over the records.
 RunLanes = Callable[[Mapping[Partition, LaneStart]], Iterable[TaskReport]]
 
 
@@ -24,51 +25,52 @@ class EpochReport(msgspec.Struct, frozen=True):
     sessions: int
     seconds: float
     commit_seconds: float
+    incidents: int
     positions: dict[Partition, int]
 
 
-class EpochDriver:
-    """Runs epochs on a ledger. `topic_ids` tells the identity of topics, asked when a new one is first seen."""
-
-    def __init__(self, ledger: Ledger, topic_ids: Callable[[], Mapping[str, str]]) -> None:
-        self._ledger = ledger
-        self._ask_topic_ids = topic_ids
-        self._topic_ids: dict[str, str] = {lane.topic: lane.topic_id for lane in ledger.lanes}
-
-    def run(self, run_lanes: RunLanes) -> EpochReport | None:
-        """One epoch. None if there was nothing to commit. Raises after the commit if a lane had to stop at a record."""
-        started = clock.monotonic()
-        failpoint.reach(failpoint.BEFORE_STAGING)
-        results = self._run_until_clean(run_lanes)
-        failpoint.reach(failpoint.AFTER_STAGING)
-        staged = clock.monotonic()
-        report = None
-        if protocol.progressed(results):
-            manifest = self._ledger.commit(results, self._identities(results))
-            report = _report(manifest, results, started, staged)
-        failures = [result.failure for result in results if result.failure is not None]
-        if failures:
-            raise lane_stopped(failures)
-        return report
-
-    def _run_until_clean(self, run_lanes: RunLanes) -> list[LaneResult]:
-        """Lanes that found a bad record too late to stop cleanly before it ask for another run, told where to stop."""
-        starts = protocol.lane_starts(self._ledger.manifest)
-        while True:
-            results = _results(run_lanes(starts))
-            rewinds = [result for result in results if result.rewind]
-            if not rewinds:
-                return results
-            for result in rewinds:
-                starts[result.partition] = _again(starts.get(result.partition, LaneStart()), result)
-
-    def _identities(self, results: list[LaneResult]) -> Mapping[str, str]:
-        if any(not self._topic_ids.get(result.partition.topic) for result in results):
-            self._topic_ids.update(self._ask_topic_ids())
-        return self._topic_ids
+def run_epoch(
+    ledger: Ledger, admitted: Mapping[Partition, Span], topic_ids: Mapping[str, str], run_lanes: RunLanes
+) -> EpochReport | None:
+    """One epoch over these offsets. None if there was nothing to commit. Raises after the commit if a lane had to stop
+    at a record."""
+    started = clock.monotonic()
+    failpoint.reach(failpoint.BEFORE_STAGING)
+    results = _run_until_clean(_starts(ledger, admitted), ledger, run_lanes)
+    failpoint.reach(failpoint.AFTER_STAGING)
+    staged = clock.monotonic()
+    report = None
+    if protocol.progressed(ledger.lanes, results):
+        manifest = ledger.commit(results, topic_ids)
+        report = _report(manifest, results, started, staged)
+    failures = [result.failure for result in results if result.failure is not None]
+    if failures:
+        raise lane_stopped(failures)
+    return report
 
 
-def _results(reports: Iterable[TaskReport]) -> list[LaneResult]:
+def _starts(ledger: Ledger, admitted: Mapping[Partition, Span]) -> dict[Partition, LaneStart]:
+    known = protocol.lane_starts(ledger.manifest)
+    return {
+        partition: msgspec.structs.replace(
+            known.get(partition, LaneStart()), next_offset=span.start, end_offset=span.end
+        )
+        for partition, span in admitted.items()
+    }
+
+
+def _run_until_clean(starts: dict[Partition, LaneStart], ledger: Ledger, run_lanes: RunLanes) -> list[LaneResult]:
+    """Lanes that met trouble too late to handle it cleanly ask for another run, told what to look out for."""
+    while True:
+        results = _results(run_lanes(starts), starts, ledger)
+        rewinds = [result for result in results if result.rewind]
+        if not rewinds:
+            return results
+        for result in rewinds:
+            starts[result.partition] = _again(starts[result.partition], result)
+
+
+def _results(reports: Iterable[TaskReport], starts: Mapping[Partition, LaneStart], ledger: Ledger) -> list[LaneResult]:
     results: dict[Partition, LaneResult] = {}
     for report in reports:
         if report.error is not None:
@@ -77,21 +79,29 @@ def _results(reports: Iterable[TaskReport]) -> list[LaneResult]:
         if report.result.partition in results:
             raise SeriatimError(f"Two tasks of one epoch held {report.result.partition}. Nothing was committed.")
         results[report.result.partition] = report.result
+    lanes = {lane.key: lane for lane in ledger.lanes}
+    for partition, start in starts.items():
+        if partition not in results and start.end_offset is not None:
+            results[partition] = protocol.hollow(partition, start, lanes.get(partition), start.end_offset)
     return list(results.values())
 
 
 def _again(start: LaneStart, result: LaneResult) -> LaneStart:
-    """Once more, watching the session whose state was spoilt; or, when the record is known, stopping before it."""
-    if result.suspect is not None and result.suspect != start.suspect:
-        return msgspec.structs.replace(start, suspect=result.suspect)
-    return msgspec.structs.replace(start, stop_before=_earlier(start, result))
+    """Once more: stopping before a record that is known by now, and taking sessions with care that met trouble."""
+    watch = dict(start.watch)
+    for name, offset in result.watch.items():
+        # Each run finds trouble earlier than known, or with a session that was not known for it: this ends.
+        assert name not in watch or offset < watch[name], "a session met trouble though it was taken with care"
+        watch[name] = offset
+    stop_before = start.stop_before if result.failure is None else _earlier(start, result)
+    return msgspec.structs.replace(start, watch=watch, stop_before=stop_before)
 
 
 def _earlier(start: LaneStart, result: LaneResult) -> Failure:
     failure, known = result.failure, start.stop_before
     assert failure is not None, "a rewind says why"
     # Each run stops before the last failure found, so a new one can only lie before it: this loop ends.
-    assert known is None or failure.offset < known.offset, "a lane went past the record it was told to stop at"
+    assert known is None or failure.offset <= known.offset, "a lane went past the record it was told to stop at"
     return failure
 
 
@@ -104,6 +114,7 @@ def _report(manifest: Manifest, results: list[LaneResult], started: float, stage
         sessions=sum(lane.sessions for lane in manifest.lanes),
         seconds=now - started,
         commit_seconds=now - staged,
+        incidents=sum(result.counts.incidents for result in results),
         positions={lane.key: lane.next_offset for lane in manifest.lanes},
     )
 
@@ -127,7 +138,10 @@ def lane_stopped(failures: list[Failure]) -> RecordRefused | CodeError:
     return RecordRefused(
         f"The record at {where} {what}: {first.reason}",
         detail=f"{stands}{others}",
-        hint="Find out what its producer did. The job stops here again until the record can be processed.",
+        hint="See it with `seriatim incidents JOB`. The job stops here again until the record can be processed; to go "
+        "on without this session until its next snapshot: "
+        f"seriatim repair JOB --skip-record {first.topic}/{first.partition}:{first.offset} --why REASON",
+        kind=first.kind,
         **fields,
     )
 

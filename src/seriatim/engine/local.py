@@ -1,7 +1,6 @@
-"""The local engine: the same lanes and the same ledger in one process, over any log of records.
+"""The local engine: the same rounds, lanes and ledger in one process, over any log of records.
 
-For tests, debugging and small jobs. A `RecordLog` is asked for records in offset order; an epoch takes at most
-`records_max` of them, spread evenly over the partitions.
+For tests, debugging and small jobs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,9 +8,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from seriatim.engine.epoch import EpochDriver, EpochReport
+from seriatim.engine.admission import Limits
+from seriatim.engine.epoch import EpochReport
+from seriatim.engine.round import Rounds, Source
+from seriatim.engine.survey import Policy
 from seriatim.ledger.ledger import Ledger
-from seriatim.model import Partition, Record
+from seriatim.model import Partition, Record, Span
 from seriatim.partition.program import Program
 from seriatim.partition.result import LaneStart, TaskReport
 from seriatim.partition.task import run_task
@@ -28,14 +30,11 @@ _FIELDS: list["pa.Field[Any]"] = [
 RECORDS_SCHEMA = pa.schema(_FIELDS)
 
 
-class RecordLog(Protocol):
+class RecordLog(Source, Protocol):
     """Where records come from: Kafka, or a list in a test."""
 
-    def partitions(self) -> list[Partition]: ...
-    def read(self, partition: Partition, start: int, records_max: int) -> list[Record]:
-        """Up to `records_max` records from offset `start` on, in offset order; none at the end of the log."""
-
-    def topic_ids(self) -> Mapping[str, str]: ...
+    def read(self, partition: Partition, span: Span) -> list[Record]:
+        """The records in these offsets, in offset order."""
 
 
 class LocalEngine:
@@ -46,33 +45,32 @@ class LocalEngine:
         ledger: Ledger,
         log: RecordLog,
         *,
-        records_max: int,
+        limits: Limits,
+        policy: Policy,
         batch_records: int = 10_000,
     ) -> None:
         self._program = program
         self._store = store
-        self._ledger = ledger
         self._log = log
-        self._records_max = records_max
         self._batch_records = batch_records
-        self._driver = EpochDriver(ledger, log.topic_ids)
+        self._rounds = Rounds(program, store, ledger, log, policy, limits)
 
     def run_epoch(self) -> EpochReport | None:
-        """One epoch over what the log holds now; None if there was nothing."""
-        return self._driver.run(self._run_lanes)
+        """One round over what the log holds now; None if there was nothing to read."""
+        view = self._rounds.look()
+        if self._rounds.put_in_order(view):
+            view = self._rounds.look()
+        return self._rounds.run(view, self._run_lanes)
 
     def run_until_caught_up(self, each: Callable[[EpochReport], None] = lambda report: None) -> None:
         while (report := self.run_epoch()) is not None:
             each(report)
 
     def _run_lanes(self, starts: Mapping[Partition, LaneStart]) -> Iterator[TaskReport]:
-        partitions = self._log.partitions()
-        share = max(1, self._records_max // max(1, len(partitions)))
-        for partition in partitions:
-            start = starts.get(partition, LaneStart())
-            records = self._log.read(partition, start.next_offset, share)
-            if records:
-                yield from run_task(self._program, self._store, starts, self._batches(records))
+        for partition, start in starts.items():
+            assert start.end_offset is not None, "an admitted lane has an end"
+            records = self._log.read(partition, Span(start.next_offset, start.end_offset))
+            yield from run_task(self._program, self._store, starts, self._batches(records))
 
     def _batches(self, records: list[Record]) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(records), self._batch_records):

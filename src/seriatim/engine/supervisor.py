@@ -1,35 +1,52 @@
-"""Keeps a job running: takes up from the ledger, restarts after environment failures, stops on all others."""
+"""Keeps a job running: takes up from the ledger, runs round after round, restarts after environment failures, stops on
+all others."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
+import msgspec
+
+from seriatim import clock
+from seriatim.engine.admission import Limits
 from seriatim.engine.epoch import EpochReport
-from seriatim.engine.spark import RunOptions, SparkEngine
-from seriatim.engine.start import StartPlan, plan_start
+from seriatim.engine.round import Rounds, View
+from seriatim.engine.spark import Abandoned, SparkEngine
 from seriatim.engine.stopping import StopFlag
-from seriatim.errors import SeriatimError
+from seriatim.engine.survey import Orders, Policy
+from seriatim.errors import Fenced, SeriatimError
 from seriatim.job import Job
-from seriatim.ledger.ledger import JobFacts, Ledger
+from seriatim.ledger.ledger import JobFacts, Ledger, read_manifest
 from seriatim.ledger.manifest import SourceFacts
 from seriatim.loader import JobRef
 from seriatim.model import Partition
-from seriatim.source.topics import Topic, TopicReader
+from seriatim.source.retention import Retention, RetentionReader
+from seriatim.source.topics import TopicReader
 from seriatim.store import Store
 
 WAIT_FOR_TOPICS_SECONDS: Final = 2.0
+IDLE_SECONDS: Final = 0.05  # between two looks at least, where the job wants epochs as fast as they go
+GUARD_SECONDS: Final = 60.0  # between two looks at retention
 BACKOFF_FIRST_SECONDS: Final = 1.0
 BACKOFF_MAX_SECONDS: Final = 60.0
 FAILURES_MAX: Final = 12  # in a row, without one epoch between them
 
 
+class RunOptions(msgspec.Struct, frozen=True):
+    until_caught_up: bool
+    epoch_seconds: float
+    limits: Limits
+
+
 class Listener(Protocol):
     """Who is told what happens. Must not raise."""
 
-    def starting(self, plan: StartPlan, ledger: Ledger) -> None: ...
+    def starting(self, view: View, ledger: Ledger) -> None: ...
     def waiting_for_topics(self, pattern: str) -> None: ...
-    def epoch(self, report: EpochReport, lag: int | None) -> None: ...
+    def put_in_order(self, done: Orders) -> None: ...
+    def epoch(self, report: EpochReport, lag: int) -> None: ...
+    def retention_low(self, low: Iterable[Retention]) -> None: ...
     def retrying(self, error: SeriatimError, seconds: float, failures: int) -> None: ...
 
 
@@ -43,7 +60,9 @@ class Supervisor:
         self._ref = ref
         self._facts = self._new_facts()
         self._topics = TopicReader(job.source)
-        self._engine = SparkEngine(job, ref, self._store, options, Path(".seriatim") / job.name / "spark.log")
+        self._retention = RetentionReader(job.source)
+        self._guarded_at: float | None = None
+        self._engine = SparkEngine(job, ref, self._store, stop, Path(".seriatim") / job.name / "spark.log")
         self._failures = 0
 
     def run(self) -> None:
@@ -56,55 +75,87 @@ class Supervisor:
                 try:
                     self._attempt()
                     return
+                except Abandoned:
+                    return
                 except SeriatimError as error:
                     self._back_off(error)
         finally:
             self._engine.close()
 
     def _attempt(self) -> None:
-        topics = self._wait_for_topics()
-        if not topics:
-            return
+        """Rounds, one after the other, until there is a reason to end or to start anew."""
         ledger = self._open_ledger()
-        known = [lane.key for lane in ledger.lanes if lane.topic in topics]
-        plan = plan_start(ledger.lanes, topics, self._topics.spans(known))
-        self._listener.starting(plan, ledger)
-        self._engine.run(plan, ledger, self._topic_ids, self._after_epoch, self._stop)
+        rounds = Rounds(
+            self._job.program, self._store, ledger, self._topics, policy_of(self._job), self._options.limits
+        )
+        view = self._wait_for_topics(rounds)
+        self._listener.starting(view, ledger)
+        self._engine.start()
+        goal = {partition: span.end for partition, span in view.spans.items()}
+        while not self._stop.raised:
+            started = clock.monotonic()
+            due = rounds.put_in_order(view)
+            if due:
+                self._listener.put_in_order(due)
+                view = rounds.look()
+                continue
+            self._guard(ledger, view)
+            report = rounds.run(view, self._engine.run_lanes)
+            positions = {lane.key: lane.next_offset for lane in ledger.lanes}
+            lag = sum(max(0, span.end - positions.get(one, span.start)) for one, span in view.spans.items())
+            if report is not None:
+                self._failures = 0
+                self._listener.epoch(report, lag)
+            if self._options.until_caught_up and _reached(goal, positions, view):
+                return
+            if not lag:
+                rest = self._options.epoch_seconds - (clock.monotonic() - started)
+                self._stop.wait(max(rest, IDLE_SECONDS))
+            view = rounds.look()
+
+    def _wait_for_topics(self, rounds: Rounds) -> View:
+        view = rounds.look()
+        if not view.topics:
+            self._listener.waiting_for_topics(self._job.source.topics)
+        while not (view.topics or view.found.missing or self._options.until_caught_up):
+            if self._stop.wait(WAIT_FOR_TOPICS_SECONDS):
+                break
+            view = rounds.look()
+        return view
+
+    def _guard(self, ledger: Ledger, view: View) -> None:
+        """Say in time which unread records Kafka is about to delete. That it can not be told is no reason to stop."""
+        now = clock.monotonic()
+        if self._guarded_at is not None and now - self._guarded_at < GUARD_SECONDS:
+            return
+        self._guarded_at = now
+        positions = {lane.key: lane.next_offset for lane in ledger.lanes}
+        positions = {one: positions.get(one, span.start) for one, span in view.spans.items()}
+        try:
+            found = self._retention.read(positions, view.spans, warn_below_seconds=self._job.retention_warning_seconds)
+        except SeriatimError:
+            return
+        if low := [one for one in found if one.low]:
+            self._listener.retention_low(low)
 
     def _new_facts(self) -> JobFacts:
         """Facts of a new driver. After a failure we are one: a late commit of the old one is then fenced, instead of
         looking to ourselves like somebody else's."""
-        source = self._job.source
-        facts = SourceFacts(source.bootstrap, source.topics, source.option_names)
-        return JobFacts(self._job.name, facts, repr(self._job.integrity), self._ref.sha256)
+        return facts_of(self._job, self._ref)
 
     def _open_ledger(self) -> Ledger:
         return Ledger.open(self._store, self._facts, self._job.program.schema)
 
-    def _wait_for_topics(self) -> dict[str, Topic]:
-        topics = self._topics.matching()
-        if not topics:
-            self._listener.waiting_for_topics(self._job.source.topics)
-        while not topics and not self._options.until_caught_up and not self._stop.wait(WAIT_FOR_TOPICS_SECONDS):
-            topics = self._topics.matching()
-        return topics
-
-    def _topic_ids(self) -> dict[str, str]:
-        return {topic.name: topic.identity for topic in self._topics.matching().values()}
-
-    def _after_epoch(self, report: EpochReport) -> None:
-        self._failures = 0
-        self._listener.epoch(report, self._lag(report.positions))
-
-    def _lag(self, positions: dict[Partition, int]) -> int | None:
-        """Records that wait in Kafka, in the partitions we know. None if Kafka does not say: no reason to stop."""
-        try:
-            ends = self._topics.ends(positions)
-        except SeriatimError:
-            return None
-        return sum(max(0, end - positions[partition]) for partition, end in ends.items())
+    def _repaired(self) -> bool:
+        """Was it a repair that overtook us? Then we are still the job's driver, and go on from where it left off."""
+        manifest = read_manifest(self._store)
+        return manifest is not None and manifest.writer.role == "repair"
 
     def _back_off(self, error: SeriatimError) -> None:
+        if isinstance(error, Fenced) and self._repaired():
+            self._facts = self._new_facts()
+            self._listener.retrying(error, 0.0, 0)
+            return
         self._failures += 1
         if not error.retryable or self._failures > FAILURES_MAX:
             raise error
@@ -112,6 +163,26 @@ class Supervisor:
         self._facts = self._new_facts()
         self._listener.retrying(error, wait, self._failures)
         self._stop.wait(wait)
+
+
+def facts_of(job: Job, ref: JobRef, role: Literal["run", "repair"] = "run") -> JobFacts:
+    source = SourceFacts(job.source.bootstrap, job.source.topics, job.source.option_names)
+    return JobFacts(job.name, source, repr(job.integrity), ref.sha256, role)
+
+
+def policy_of(job: Job) -> Policy:
+    return Policy(
+        on_topic_deleted=job.on_topic_deleted,
+        on_topic_recreated=job.on_topic_recreated,
+        on_records_lost="record" if job.integrity.goes_on_after_loss else "stop",
+    )
+
+
+def _reached(goal: dict[Partition, int], positions: dict[Partition, int], view: View) -> bool:
+    """Everything that was there at the start has been read; partitions that are gone hold nobody up."""
+    return all(
+        positions.get(one, 0) >= end or one not in view.spans or not len(view.spans[one]) for one, end in goal.items()
+    )
 
 
 def back_off_seconds(failures: int, chance: Callable[[], float]) -> float:

@@ -10,18 +10,11 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from seriatim import clock, paths
 from seriatim.errors import ConfigurationError, StorageFailure
+from seriatim.ledger.table_log import CommitRefused, CommitUncertain, TableLog
 from seriatim.output.parquet import FileRef
 from seriatim.store import Store, forbidden
 
 OWNER: Final = "seriatim.job"  # in a table's properties: whose it is
-
-
-class CommitRefused(Exception):
-    """The log has moved on in a way that conflicts with ours. It did not happen."""
-
-
-class CommitUncertain(Exception):
-    """The commit was reported as failed; whether it happened must be looked up."""
 
 
 class OutputTable:
@@ -111,7 +104,7 @@ def find_owner(store: Store, name: str) -> str | None:
     return None if table is None else table.owner
 
 
-def check_owner(table: OutputTable, app_id: str, url: str) -> None:
+def check_owner(table: TableLog, app_id: str, url: str) -> None:
     """Two jobs in one storage would each see only their own position, and mix their output."""
     if table.owner != app_id:
         whose = "no Seriatim job" if table.owner is None else f"the job {table.owner.removeprefix('seriatim/')}"
@@ -120,7 +113,7 @@ def check_owner(table: OutputTable, app_id: str, url: str) -> None:
         )
 
 
-def check_schema(table: OutputTable, wanted: pa.Schema, url: str) -> None:
+def check_schema(table: TableLog, wanted: pa.Schema, url: str) -> None:
     """The table at hand must have exactly the columns that the job writes."""
     present = {field.name: field for field in table.schema()}
     expected = {field.name: field for field in wanted}

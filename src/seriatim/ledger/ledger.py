@@ -3,7 +3,7 @@
 import os
 import socket
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -12,27 +12,35 @@ from seriatim import clock, failpoint, paths
 from seriatim.errors import CommitUnresolved, EnvironmentFailure, Fenced, SeriatimError
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger import protocol
-from seriatim.ledger.delta import CommitRefused, CommitUncertain, OutputTable, check_owner, check_schema, find_owner
+from seriatim.ledger.delta import OutputTable, check_owner, check_schema, find_owner
 from seriatim.ledger.manifest import LanePosition, Manifest, SourceFacts, Writer
-from seriatim.output.events import SCHEMA as SESSION_EVENTS
+from seriatim.ledger.table_log import CommitRefused, CommitUncertain, TableLog, Tables
+from seriatim.output import events, incidents
 from seriatim.output.parquet import FileRef
 from seriatim.partition.result import LaneResult
 from seriatim.store import Store
 from seriatim.version import VERSION
 
 TAKE_OVER_TRIES: Final = 20
-FOLLOWER_SCHEMAS: Mapping[str, pa.Schema] = {paths.SESSIONS: SESSION_EVENTS}
+FOLLOWER_SCHEMAS: Mapping[str, pa.Schema] = {paths.SESSIONS: events.SCHEMA, paths.INCIDENTS: incidents.SCHEMA}
 
 
 class JobFacts:
     """What a manifest records about the job that wrote it."""
 
-    def __init__(self, name: str, source: SourceFacts, integrity: str, job_sha256: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: SourceFacts,
+        integrity: str,
+        job_sha256: str,
+        role: Literal["run", "repair"] = "run",
+    ) -> None:
         self.name = name
         self.app_id = app_id(name)
         self.source = source
         self.integrity = integrity
-        self.writer = Writer(uuid4().hex, socket.gethostname(), os.getpid(), VERSION, job_sha256)
+        self.writer = Writer(uuid4().hex, role, socket.gethostname(), os.getpid(), VERSION, job_sha256)
 
 
 def app_id(job: str) -> str:
@@ -42,29 +50,30 @@ def app_id(job: str) -> str:
 class Ledger:
     """Open it, then `commit` epoch after epoch. One driver owns one; a second one fences the first."""
 
-    def __init__(self, store: Store, facts: JobFacts, primary: OutputTable) -> None:
+    def __init__(self, store: Store, facts: JobFacts, primary: TableLog, tables: Tables) -> None:
         self._store = store
         self._facts = facts
         self._primary = primary
+        self._tables = tables
         self._fenced: Fenced | None = None
         # Read in this order: the snapshot that holds the position is the one we commit from.
         epoch = primary.epoch
         self.manifest: Manifest | None = None if epoch is None else manifests.read(store, epoch)
 
     @classmethod
-    def open(cls, store: Store, facts: JobFacts, schema: pa.Schema) -> "Ledger":
+    def open(cls, store: Store, facts: JobFacts, schema: pa.Schema, tables: Tables = OutputTable) -> "Ledger":
         """Find position and state from the table's log, finish what an earlier driver left half done, and take over.
 
         SUBTLE: taking over is a commit of its own (an epoch without files). Without it the *newer* of two drivers would
         be the one to be refused at its first commit, and a zombie could go on for ever.
         """
         for _ in range(TAKE_OVER_TRIES):
-            primary = OutputTable.open(store, paths.PRIMARY, facts.app_id)
+            primary = tables.open(store, paths.PRIMARY, facts.app_id)
             if primary is None:
-                primary = OutputTable.create(store, paths.PRIMARY, facts.app_id, schema)
+                primary = tables.create(store, paths.PRIMARY, facts.app_id, schema)
             check_owner(primary, facts.app_id, store.url)
             check_schema(primary, schema, store.table_url(paths.PRIMARY))
-            ledger = cls(store, facts, primary)
+            ledger = cls(store, facts, primary, tables)
             ledger.roll_followers_forward()
             if ledger.manifest is not None and ledger.manifest.writer.driver == facts.writer.driver:
                 return ledger
@@ -89,7 +98,11 @@ class Ledger:
     def commit(self, results: Iterable[LaneResult], topic_ids: Mapping[str, str]) -> Manifest:
         """Make the results of one epoch visible: output, positions and state, at once, or not at all."""
         results = list(results)
-        manifest = self._claim(protocol.advance(self.lanes, results, topic_ids), _adds(results))
+        return self.commit_lanes(protocol.advance(self.lanes, results, topic_ids), results)
+
+    def commit_lanes(self, lanes: tuple[LanePosition, ...], results: Iterable[LaneResult] = ()) -> Manifest:
+        """The same, with positions that do not follow from the results alone."""
+        manifest = self._claim(lanes, _adds(list(results)))
         failpoint.reach(failpoint.AFTER_CLAIM)
         self._commit(manifest)
         failpoint.reach(failpoint.AFTER_COMMIT)
@@ -170,13 +183,13 @@ class Ledger:
                 epoch=manifest.epoch,
             )
 
-    def _follower(self, name: str) -> OutputTable:
-        table = OutputTable.open(self._store, name, self._facts.app_id)
+    def _follower(self, name: str) -> TableLog:
+        table = self._tables.open(self._store, name, self._facts.app_id)
         if table is None:
-            table = OutputTable.create(self._store, name, self._facts.app_id, FOLLOWER_SCHEMAS[name])
+            table = self._tables.create(self._store, name, self._facts.app_id, FOLLOWER_SCHEMAS[name])
         return table
 
-    def _append_follower(self, table: OutputTable, manifest: Manifest) -> None:
+    def _append_follower(self, table: TableLog, manifest: Manifest) -> None:
         try:
             table.append(manifest.adds[table.name], manifest.epoch)
         except (CommitRefused, CommitUncertain) as error:

@@ -1,15 +1,16 @@
 """Manifests: for each epoch, the whole picture. Written once, with create-if-absent, and checked whenever read."""
 
 import hashlib
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
 
 from seriatim import paths
 from seriatim.errors import DamagedFile
-from seriatim.model import Partition
+from seriatim.model import Failure, Partition
 from seriatim.output.parquet import FileRef
+from seriatim.partition.result import LaneCounts
 from seriatim.state.segment import SegmentRef
 from seriatim.store import Store
 
@@ -26,14 +27,16 @@ class LanePosition(msgspec.Struct, frozen=True):
     partition: int
     topic_id: str
     next_offset: int
-    segments: tuple[SegmentRef, ...]
-    sessions: int
-    snapshot_offset: int | None  # of the newest snapshot in this partition
-    last_timestamp_ms: int
-    records: int  # since the beginning
-    rows: int
-    skipped: int
-    repeated: int
+    segments: tuple[SegmentRef, ...] = ()
+    sessions: int = 0
+    quarantined: int = 0  # sessions in quarantine now
+    snapshot_offset: int | None = None  # of the newest snapshot in this partition
+    last_timestamp_ms: int = 0
+    clock_ms: int = 0  # the partition's own clock, made of record times: what idleness is measured with
+    counts: LaneCounts = LaneCounts()  # since the beginning
+    generation: int = 0  # how often the topic was made anew, and that was accepted
+    retired: bool = False  # the topic was deleted: nothing more is read of it
+    stopped: Failure | None = None  # the record at which the job stops
 
     @property
     def key(self) -> Partition:
@@ -44,6 +47,7 @@ class Writer(msgspec.Struct, frozen=True):
     """Who wrote an epoch."""
 
     driver: str  # unique for each start of a driver
+    role: Literal["run", "repair"]
     host: str
     pid: int
     seriatim: str

@@ -71,9 +71,18 @@ def followers_due(manifest: Manifest, versions: Mapping[str, int | None], primar
 
 
 def lane_starts(manifest: Manifest | None) -> dict[Partition, LaneStart]:
-    if manifest is None:
-        return {}
-    return {lane.key: LaneStart(lane.next_offset, lane.segments) for lane in manifest.lanes}
+    return {} if manifest is None else {lane.key: lane_start(lane) for lane in manifest.lanes}
+
+
+def lane_start(lane: LanePosition) -> LaneStart:
+    return LaneStart(
+        next_offset=lane.next_offset,
+        segments=lane.segments,
+        generation=lane.generation,
+        last_timestamp_ms=lane.last_timestamp_ms,
+        clock_ms=lane.clock_ms,
+        stopped_offset=None if lane.stopped is None else lane.stopped.offset,
+    )
 
 
 def advance(
@@ -86,35 +95,40 @@ def advance(
         old = positions.get(key)
         # A topic that vanished before it could be asked has none; it is filled in when the topic answers.
         identity = (old.topic_id if old is not None else "") or topic_ids.get(key.topic, "")
-        positions[key] = _moved(old, result, identity)
+        positions[key] = _moved(old or LanePosition(key.topic, key.index, identity, 0), result, identity)
     return tuple(positions[key] for key in sorted(positions))
 
 
-def _moved(old: LanePosition | None, result: LaneResult, topic_id: str) -> LanePosition:
-    counts = result.counts
-    assert old is None or result.next_offset >= old.next_offset, "a lane never goes back"
-    return LanePosition(
-        topic=result.partition.topic,
-        partition=result.partition.index,
+def _moved(old: LanePosition, result: LaneResult, topic_id: str) -> LanePosition:
+    assert result.next_offset >= old.next_offset, "a lane never goes back"
+    return msgspec.structs.replace(
+        old,
         topic_id=topic_id,
         next_offset=result.next_offset,
         segments=result.segments,
         sessions=result.sessions,
-        snapshot_offset=_newest_snapshot(old, result),
-        last_timestamp_ms=result.last_timestamp_ms or (old.last_timestamp_ms if old else 0),
-        records=counts.records + (old.records if old else 0),
-        rows=counts.rows + (old.rows if old else 0),
-        skipped=counts.skipped + (old.skipped if old else 0),
-        repeated=counts.repeated + (old.repeated if old else 0),
+        quarantined=result.quarantined,
+        snapshot_offset=old.snapshot_offset if result.snapshot_offset is None else result.snapshot_offset,
+        last_timestamp_ms=result.last_timestamp_ms or old.last_timestamp_ms,
+        clock_ms=max(result.clock_ms, old.clock_ms),
+        counts=old.counts.plus(result.counts),
+        stopped=result.failure,
+        retired=False,
     )
 
 
-def _newest_snapshot(old: LanePosition | None, result: LaneResult) -> int | None:
-    if result.snapshot_offset is not None or old is None:
-        return result.snapshot_offset
-    return old.snapshot_offset
+def hollow(partition: Partition, start: LaneStart, old: LanePosition | None, end_offset: int) -> LaneResult:
+    """What a lane did that was given a range without one record in it: markers only, or all compacted away."""
+    return LaneResult(
+        partition=partition,
+        next_offset=end_offset,
+        segments=start.segments,
+        sessions=0 if old is None else old.sessions,
+        quarantined=0 if old is None else old.quarantined,
+    )
 
 
-def progressed(results: Iterable[LaneResult]) -> bool:
+def progressed(lanes: Iterable[LanePosition], results: Iterable[LaneResult]) -> bool:
     """Is there anything to commit? Idle epochs write nothing."""
-    return any(result.counts.records for result in results)
+    before = {lane.key: lane.next_offset for lane in lanes}
+    return any(result.files or result.next_offset > before.get(result.partition, 0) for result in results)

@@ -1,27 +1,31 @@
-"""The capture sessions of a job: the live ones from its state, those that ended from the `sessions` table."""
+"""The capture sessions of a job: the live ones from its state, those that are over from the `sessions` table."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from seriatim import paths
 from seriatim.ledger.manifest import LanePosition
+from seriatim.observe.followers import FollowerTable, milliseconds
 from seriatim.observe.status import committed_manifest
 from seriatim.observe.target import Target
 from seriatim.state import segment as segments
 from seriatim.store import Store
 
-_FACTS = [field.name for field in segments.SCHEMA if field.name not in ("state", "chunk_rows")]
+# Of a state segment; never what may be large: the state itself, messages that wait, chunks, what is missing.
+_FACTS: Final = [
+    "session", "dropped", "sequence", "rows", "first_offset", "snapshot_offset", "last_offset", "last_timestamp_ms",
+    "quarantined_offset",
+]  # fmt: skip
+
+_Status = Literal["live", "waiting for its snapshot", "quarantined", "ended", "expired", "retired"]
 
 
 class SessionStatus(msgspec.Struct, frozen=True):
     session: str
     topic: str
     partition: int
-    status: Literal["live", "waiting for its snapshot", "ended"]
+    status: _Status
     rows: int | None
     sequence: int | None
     first_offset: int | None
@@ -52,7 +56,7 @@ def _live(store: Store, lane: LanePosition) -> list[SessionStatus]:
             session=name,
             topic=lane.topic,
             partition=lane.partition,
-            status="waiting for its snapshot" if entry["snapshot_offset"] is None else "live",
+            status=_status(entry),
             rows=entry["rows"],
             sequence=entry["sequence"],
             first_offset=entry["first_offset"],
@@ -64,25 +68,34 @@ def _live(store: Store, lane: LanePosition) -> list[SessionStatus]:
     ]
 
 
+def _status(entry: dict[str, Any]) -> _Status:
+    if entry["quarantined_offset"] is not None:
+        return "quarantined"
+    return "waiting for its snapshot" if entry["snapshot_offset"] is None else "live"
+
+
 def _ended(store: Store) -> list[SessionStatus]:
-    url = store.table_url(paths.SESSIONS)
-    if not DeltaTable.is_deltatable(url, storage_options=store.options or None):
-        return []
-    table = pa.table(DeltaTable(url, storage_options=store.options or None).to_pyarrow_table())
-    table = table.filter(pc.equal(table["event"], pa.scalar("ended")))
-    last = {(row["topic"], row["partition"], row["session"]): row for row in table.sort_by("offset").to_pylist()}
+    """The last session of each name that is over."""
+    rows = FollowerTable(store, paths.SESSIONS).select(
+        ["session", "event", "topic", '"partition"', "sequence", '"offset"', milliseconds("timestamp"),
+         "since_offset", milliseconds("since_timestamp")],
+        ["event IN ('ended', 'expired', 'retired')"],
+        order=["generation", '"offset"', "position"],
+    )  # fmt: skip
+    last = {(row["topic"], row["partition"], row["session"]): row for row in rows}
     return [
         SessionStatus(
             session=row["session"],
             topic=row["topic"],
             partition=row["partition"],
-            status="ended",
+            status=row["event"],
             rows=None,
             sequence=row["sequence"],
             first_offset=None,
             snapshot_offset=None,
-            last_offset=row["offset"],
-            last_timestamp_ms=int(row["timestamp"].timestamp() * 1000),
+            # A session that expired was not at the record by which that was noticed.
+            last_offset=row["offset"] if row["since_offset"] is None else row["since_offset"],
+            last_timestamp_ms=row["timestamp_ms"] if row["since_timestamp_ms"] is None else row["since_timestamp_ms"],
         )
         for row in last.values()
     ]

@@ -1,27 +1,31 @@
-"""Where a job stands, from its ledger and, for the lag, from Kafka."""
-
-from collections.abc import Mapping
+"""Where a job stands, from its ledger and, for lag and retention, from Kafka."""
 
 import msgspec
 
 from seriatim.errors import ConfigurationError, SeriatimError
 from seriatim.ledger.ledger import read_manifest
 from seriatim.ledger.manifest import LanePosition, Manifest, Writer
-from seriatim.model import Partition, Span
+from seriatim.model import Failure, Partition, Span
 from seriatim.observe.target import Target
+from seriatim.partition.result import LaneCounts
 from seriatim.source.kafka import Kafka
+from seriatim.source.retention import Retention, RetentionReader
 from seriatim.source.topics import TopicReader
 
 
 class LaneStatus(msgspec.Struct, frozen=True):
     topic: str
     partition: int
+    generation: int
+    retired: bool
     next_offset: int
     end_offset: int | None
     lag: int | None
     sessions: int
+    quarantined: int
     records: int
     last_timestamp_ms: int
+    retention: Retention | None  # of the oldest unread record; None: nothing is unread, or Kafka did not tell
 
 
 class JobStatus(msgspec.Struct, frozen=True):
@@ -32,24 +36,29 @@ class JobStatus(msgspec.Struct, frozen=True):
     writer: Writer
     integrity: str
     sessions: int
-    records: int
-    rows: int
-    skipped: int
-    repeated: int
+    quarantined: int  # sessions
+    counts: LaneCounts
+    stopped: tuple[Failure, ...]  # the records at which the job stops
     lag: int | None
     lag_unknown_because: str
     lanes: tuple[LaneStatus, ...]
 
 
+class _Seen(msgspec.Struct, frozen=True):
+    """What Kafka said."""
+
+    spans: dict[Partition, Span] = {}
+    retention: dict[Partition, Retention] = {}
+    problem: str = ""
+
+
 def read_status(target: Target) -> JobStatus:
     manifest = committed_manifest(target)
-    spans: dict[Partition, Span] = {}
-    problem = ""
-    try:
-        spans = _spans(target, manifest)
-    except SeriatimError as error:
-        problem = error.primary
-    lanes = _lanes(manifest, spans)
+    seen = _ask_kafka(target, manifest)
+    lanes = _lanes(manifest, seen)
+    counts = LaneCounts()
+    for lane in manifest.lanes:
+        counts = counts.plus(lane.counts)
     return JobStatus(
         job=manifest.job,
         storage=target.store.url,
@@ -58,12 +67,11 @@ def read_status(target: Target) -> JobStatus:
         writer=manifest.writer,
         integrity=manifest.integrity,
         sessions=sum(lane.sessions for lane in lanes),
-        records=sum(lane.records for lane in lanes),
-        rows=sum(lane.rows for lane in manifest.lanes),
-        skipped=sum(lane.skipped for lane in manifest.lanes),
-        repeated=sum(lane.repeated for lane in manifest.lanes),
-        lag=None if problem else sum(lane.lag or 0 for lane in lanes),
-        lag_unknown_because=problem,
+        quarantined=sum(lane.quarantined for lane in lanes),
+        counts=counts,
+        stopped=tuple(lane.stopped for lane in manifest.lanes if lane.stopped is not None),
+        lag=None if seen.problem else sum(lane.lag or 0 for lane in lanes),
+        lag_unknown_because=seen.problem,
         lanes=lanes,
     )
 
@@ -78,38 +86,50 @@ def committed_manifest(target: Target) -> Manifest:
     return manifest
 
 
-def _lanes(manifest: Manifest, spans: Mapping[Partition, Span]) -> tuple[LaneStatus, ...]:
+def _ask_kafka(target: Target, manifest: Manifest) -> _Seen:
+    try:
+        kafka = target.kafka
+        if kafka is None:
+            if manifest.source.options:
+                raise ConfigurationError("the job uses Kafka options that only its job file knows")
+            kafka = Kafka(manifest.source.bootstrap, topics=manifest.source.topics)
+        reader = TopicReader(kafka)
+        spans = reader.spans([one for topic in reader.matching().values() for one in topic.all_partitions()])
+        known = manifest.positions()
+        positions = {one: known[one].next_offset if one in known else span.start for one, span in spans.items()}
+        warn = None if target.job is None else target.job.retention_warning_seconds
+        found = RetentionReader(kafka).read(positions, spans, warn_below_seconds=warn)
+        return _Seen(spans, {one.partition: one for one in found})
+    except SeriatimError as error:
+        return _Seen(problem=error.primary)
+
+
+def _lanes(manifest: Manifest, seen: _Seen) -> tuple[LaneStatus, ...]:
     """The lanes of the ledger, and those that Kafka holds and nothing was read of yet: their records wait too."""
     known = manifest.positions()
-    lanes = [_lane_status(lane, spans.get(key)) for key, lane in known.items()]
-    lanes += [_unread(partition, span) for partition, span in spans.items() if partition not in known]
-    return tuple(sorted(lanes, key=lambda lane: (lane.topic, lane.partition)))
+    unread = [
+        LanePosition(partition.topic, partition.index, "", span.start)
+        for partition, span in seen.spans.items()
+        if partition not in known
+    ]
+    lanes = sorted([*known.values(), *unread], key=lambda lane: (lane.topic, lane.partition))
+    return tuple(_lane_status(lane, seen) for lane in lanes)
 
 
-def _unread(partition: Partition, span: Span) -> LaneStatus:
-    return LaneStatus(partition.topic, partition.index, span.start, span.end, len(span), 0, 0, 0)
-
-
-def _spans(target: Target, manifest: Manifest) -> dict[Partition, Span]:
-    kafka = target.kafka
-    if kafka is None:
-        if manifest.source.options:
-            raise ConfigurationError("the job uses Kafka options that only its job file knows")
-        kafka = Kafka(manifest.source.bootstrap, topics=manifest.source.topics)
-    reader = TopicReader(kafka)
-    matching = [partition for topic in reader.matching().values() for partition in topic.all_partitions()]
-    return reader.spans(matching)
-
-
-def _lane_status(lane: LanePosition, span: Span | None) -> LaneStatus:
+def _lane_status(lane: LanePosition, seen: _Seen) -> LaneStatus:
+    span = seen.spans.get(lane.key)
     end = None if span is None else span.end
     return LaneStatus(
         topic=lane.topic,
         partition=lane.partition,
+        generation=lane.generation,
+        retired=lane.retired,
         next_offset=lane.next_offset,
         end_offset=end,
         lag=None if end is None else max(0, end - lane.next_offset),
         sessions=lane.sessions,
-        records=lane.records,
+        quarantined=lane.quarantined,
+        records=lane.counts.records,
         last_timestamp_ms=lane.last_timestamp_ms,
+        retention=seen.retention.get(lane.key),
     )

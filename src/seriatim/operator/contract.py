@@ -7,8 +7,12 @@
 
 `apply` is called once for every message of a session, in order, with that session's state; it changes the state in
 place and gives output rows. Raise `s.Violation("why")` to refuse a message. Any other exception is taken as a fault of
-the code. Either way the lane stops *before* that message: its rows are not written, its changes to the state are not
-kept. `apply` must be deterministic: after a crash it sees the same messages again and must give the same rows.
+the code. Either way the message leaves no trace: its rows are not written, its changes to the state are not kept.
+`apply` must be deterministic: after a crash it sees the same messages again and must give the same rows.
+
+Two more methods may be given. `verify(state, message)` is called after `apply`: a text says why the state can not be
+right (a checksum in the message differs), None that it is. `drift(state, snapshot)` is called before a later snapshot
+is applied: how many rows differ from what the state says (a state that is a `Table` is compared without it).
 """
 
 from abc import ABC, abstractmethod
@@ -16,7 +20,7 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from seriatim.errors import ConfigurationError
-from seriatim.model import Message
+from seriatim.model import Message, Snapshot
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -40,6 +44,14 @@ class Operator(ABC, Generic[S, R, O]):
 
     @abstractmethod
     def apply(self, state: S, message: Message[R]) -> Iterable[O]: ...
+
+    def verify(self, state: S, message: Message[R]) -> str | None:
+        """Why the state after this message can not be right; None if nothing speaks against it."""
+        return None
+
+    def drift(self, state: S, snapshot: Snapshot[R]) -> int:
+        """In how many rows a later snapshot differs from the state at hand: 0 if it can not be told."""
+        return 0
 
 
 def declared_types(operator: Operator[Any, Any, Any]) -> tuple[Any, Any, Any]:

@@ -17,7 +17,7 @@ from seriatim.output.schema import Column, primary_schema
 BLOCK_ROWS: Final = 32 * 1024
 BLOCK_BYTES: Final = 32 * 1024 * 1024  # of the records that rows were made from
 
-Mark = tuple[str, int | None, int, int, int]  # session, sequence, offset, timestamp_ms, rows
+Mark = tuple[str, int | None, int, int, int, int]  # session, sequence, offset, timestamp_ms, rows, first position
 _CONVERSION_ERRORS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
 
 
@@ -33,8 +33,9 @@ class UnstorableRow(SeriatimError):
 class RowBlock:
     """Rows of one lane, in order, up to `BLOCK_ROWS` or a little more."""
 
-    def __init__(self, partition: Partition, columns: list[Column]) -> None:
+    def __init__(self, partition: Partition, generation: int, columns: list[Column]) -> None:
         self._partition = partition
+        self._generation = generation
         self._columns = columns
         self._schema = primary_schema(columns)
         self.rows: list[Any] = []
@@ -53,10 +54,10 @@ class RowBlock:
         return batch
 
     def _coordinates(self) -> "list[pa.Array[Any]]":
-        sessions, sequences, offsets, timestamps_ms, counts = zip(*self.marks, strict=True)
+        sessions, sequences, offsets, timestamps_ms, counts, bases = zip(*self.marks, strict=True)
         total = len(self.rows)
         repeat = np.asarray(counts, dtype=np.int64)
-        starts = np.cumsum(repeat) - repeat
+        starts = np.cumsum(repeat) - repeat - np.asarray(bases, dtype=np.int64)
         of_row = np.repeat(np.arange(len(repeat)), repeat)
         timestamps = pa.array(np.asarray(timestamps_ms, dtype=np.int64)[of_row] * 1000)
         return [
@@ -64,10 +65,18 @@ class RowBlock:
             pa.array(sequences, pa.int64()).take(of_row),
             pa.repeat(pa.scalar(self._partition.topic, pa.string()), total),
             pa.repeat(pa.scalar(self._partition.index, pa.int32()), total),
+            pa.repeat(pa.scalar(self._generation, pa.int32()), total),
             pa.array(np.asarray(offsets, dtype=np.int64)[of_row]),
             pa.array((np.arange(total) - starts[of_row]).astype(np.int32)),
             timestamps.cast(pa.timestamp("us", tz="UTC")),
         ]
+
+    def prove_storable(self, mark: Mark, rows: list[Any]) -> None:
+        """Raises `UnstorableRow` if these rows of one message could not be stored."""
+        for row in rows:
+            problem = _problem(mark, row, self._columns)
+            if problem:
+                raise UnstorableRow(mark[2], mark[0], problem)
 
     def _find_culprit(self, error: Exception) -> UnstorableRow:
         """Which row, of which record, was it? Rare, so slow is fine."""

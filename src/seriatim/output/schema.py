@@ -1,8 +1,8 @@
 """Arrow types from Python types, and the columns of each output.
 
 The primary output has the operator's columns, and before them ours, which start with an underscore so that they can
-never clash with a user's: `_session _sequence _topic _partition _offset _position _timestamp`, and for a changelog
-`_op _cause`.
+never clash with a user's: `_session _sequence _topic _partition _generation _offset _position _timestamp`, and for a
+changelog `_op _cause`. `_generation` counts how often a topic was deleted and made again under its name.
 """
 
 import types
@@ -51,6 +51,7 @@ COORDINATES: list["pa.Field[Any]"] = [
     pa.field("_sequence", pa.int64()),
     pa.field("_topic", pa.string(), nullable=False),
     pa.field("_partition", pa.int32(), nullable=False),
+    pa.field("_generation", pa.int32(), nullable=False),
     pa.field("_offset", pa.int64(), nullable=False),
     pa.field("_position", pa.int32(), nullable=False),
     pa.field("_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),

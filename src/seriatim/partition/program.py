@@ -1,19 +1,33 @@
 """What a lane runs: codec, operator, integrity, and what follows from their types. Built once a process from a job."""
 
-from typing import Any, get_origin
+from collections.abc import Callable
+from typing import Any, Final, get_origin
 
 from seriatim.codec import Codec, JsonEnvelope
 from seriatim.errors import ConfigurationError
-from seriatim.integrity import Strict
-from seriatim.model import Change
+from seriatim.integrity import Tier
+from seriatim.model import Change, Message, Snapshot
 from seriatim.operator import Operator, RebuildTable
 from seriatim.operator.contract import declared_types
+from seriatim.operator.table import RowRules, Table
 from seriatim.output.schema import columns_of, holds_mutable, primary_schema
 from seriatim.state.format import StateFormat
 
+SESSION_TIMEOUT_MS: Final = 3_600_000
+
+Check = Callable[[Any, Message[Any]], str | None]
+
 
 class Program:
-    def __init__(self, codec: Codec[Any], operator: Operator[Any, Any, Any], integrity: Strict) -> None:
+    """`session_timeout_ms`: how long a session may be silent, by the partition's record times; None: for ever."""
+
+    def __init__(
+        self,
+        codec: Codec[Any],
+        operator: Operator[Any, Any, Any],
+        integrity: Tier,
+        session_timeout_ms: int | None = SESSION_TIMEOUT_MS,
+    ) -> None:
         state_type, row_type, output_type = declared_types(operator)
         if codec.row_type is not None and codec.row_type is not row_type:
             raise ConfigurationError(
@@ -23,14 +37,34 @@ class Program:
         self.codec = codec
         self.operator = operator
         self.integrity = integrity
+        self.session_timeout_ms = session_timeout_ms
+        self.checks = _checks(codec, operator)
         trusted = type(codec) is JsonEnvelope and type(operator) is RebuildTable
-        self.state_format = StateFormat(state_type, row_type, rows_trusted=trusted)
+        self.state_format = StateFormat(
+            state_type, row_type, rows_trusted=trusted, rules=RowRules(strict=integrity.strict_rows)
+        )
         self.state_format.initial_or_refuse()
         self.columns = columns_of(output_type)
         self.schema = primary_schema(self.columns)
         # A row that holds a list is copied when it is given: the operator may go on changing that list. Rows of a
         # changelog come out of a codec or a table, and nobody changes those.
         self.copy_rows = get_origin(output_type) is not Change and holds_mutable(self.columns)
+
+    def drift(self, state: Any, snapshot: Snapshot[Any]) -> int:
+        """In how many rows a later snapshot differs from what the session's state says."""
+        if isinstance(state, Table):
+            return state.differences(snapshot.rows)
+        return self.operator.drift(state, snapshot)
+
+
+def _checks(codec: Codec[Any], operator: Operator[Any, Any, Any]) -> tuple[Check, ...]:
+    """The `verify` methods that the job's own classes define; most define none, and pay nothing for it."""
+    given: list[Check] = []
+    if type(codec).verify is not Codec.verify:
+        given.append(codec.verify)
+    if type(operator).verify is not Operator.verify:
+        given.append(operator.verify)
+    return tuple(given)
 
 
 def _name(declared: Any) -> str:

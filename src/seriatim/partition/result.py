@@ -14,10 +14,17 @@ class LaneStart(msgspec.Struct, frozen=True):
 
     next_offset: int = 0
     segments: tuple[SegmentRef, ...] = ()
+    generation: int = 0
+    last_timestamp_ms: int = 0  # of the record before
+    clock_ms: int = 0  # the partition's clock there
+    # What this epoch is to read ends before this offset. None: not known, the records themselves tell.
+    end_offset: int | None = None
+    # An earlier epoch stopped before this record, and recorded it.
+    stopped_offset: int | None = None
     # Set when an earlier try of this epoch found that this record can not be processed: stop right before it.
     stop_before: Failure | None = None
-    # Set when an earlier try ended with a state of this session that can not be stored: prove it after every message.
-    suspect: str | None = None
+    # Sessions that an earlier try of this epoch found to meet trouble: from these offsets on, take them with care.
+    watch: dict[str, int] = {}
 
 
 class LaneCounts(msgspec.Struct, frozen=True):
@@ -25,26 +32,43 @@ class LaneCounts(msgspec.Struct, frozen=True):
     rows: int = 0
     skipped: int = 0  # records that mean nothing: tombstones, heartbeats
     repeated: int = 0  # messages whose sequence number had been seen
+    late: int = 0  # messages that came after their place had been given up
+    gaps: int = 0  # messages that never came, where the job went on without them
+    disordered: int = 0  # messages that were applied out of turn
+    bent: int = 0  # impossible row changes that were bent to what they probably mean
+    refused: int = 0  # records that could not be applied, and were skipped
+    quarantined: int = 0  # messages of sessions in quarantine
+    incidents: int = 0
+
+    def plus(self, other: "LaneCounts") -> "LaneCounts":
+        return LaneCounts(*(mine + its for mine, its in zip(_numbers(self), _numbers(other), strict=True)))
+
+
+def _numbers(counts: LaneCounts) -> tuple[int, ...]:
+    return msgspec.structs.astuple(counts)
 
 
 class LaneResult(msgspec.Struct, frozen=True):
     """What a lane did: everything in `[start, next_offset)` is in `files` and `segments`.
 
     With `failure` the record at `next_offset` is the one that can not be processed. With `rewind` nothing was staged:
-    the failure was found after later effects were in memory, and the epoch must be run again, stopping before it.
+    trouble was found after later effects were in memory, and the epoch must be run again: stopping before the record
+    that `failure` names, or taking the sessions that `watch` names with care.
     """
 
     partition: Partition
     next_offset: int
-    counts: LaneCounts
-    files: dict[str, tuple[FileRef, ...]]
-    segments: tuple[SegmentRef, ...]
-    sessions: int
-    snapshot_offset: int | None
-    last_timestamp_ms: int
+    counts: LaneCounts = LaneCounts()
+    files: dict[str, tuple[FileRef, ...]] = {}
+    segments: tuple[SegmentRef, ...] = ()
+    sessions: int = 0
+    quarantined: int = 0  # sessions in quarantine now
+    snapshot_offset: int | None = None
+    last_timestamp_ms: int = 0
+    clock_ms: int = 0
     failure: Failure | None = None
     rewind: bool = False
-    suspect: str | None = None
+    watch: dict[str, int] = {}
 
 
 class LaneError(msgspec.Struct, frozen=True):

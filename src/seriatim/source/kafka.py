@@ -91,7 +91,7 @@ class Kafka:
             plain["sasl.jaas.config"] = _jaas(plain.get("sasl.mechanism", "PLAIN"), username, password)
         plain = {"isolation.level": ISOLATION} | plain
         options = {f"kafka.{name}": value for name, value in plain.items()}
-        return options | {"kafka.bootstrap.servers": self.bootstrap, "subscribePattern": self.pattern}
+        return options | {"kafka.bootstrap.servers": self.bootstrap}
 
     def client_config(self) -> dict[str, Any]:
         """For librdkafka. Holds secrets."""

@@ -73,12 +73,17 @@ class TopicReader:
         ]
         if not names:
             return {}
-        identities = self._identities(names)
+        identities = self.identities(names)
         return {
             name: Topic(name, identities[name], len(metadata.topics[name].partitions))
             for name in sorted(names)
             if name in identities
         }
+
+    def gone(self, names: Iterable[str]) -> set[str]:
+        """Those topics that Kafka, asked for each by name, says it does not have. (That a topic is not in a list may
+        have other reasons: the pattern, access rights, a broker that has just started.)"""
+        return {name for name in names if not self.identities([name])}
 
     def spans(self, partitions: Iterable[Partition]) -> dict[Partition, Span]:
         """Where each partition's log starts and ends now: `[log start, end)`. Partitions that are gone are left out."""
@@ -93,9 +98,11 @@ class TopicReader:
         wanted = [TopicPartition(partition.topic, partition.index) for partition in partitions]
         return self._offsets(wanted, _LATEST) if wanted else {}
 
-    def _identities(self, names: list[str]) -> dict[str, str]:
+    def identities(self, names: Iterable[str]) -> dict[str, str]:
+        """Of those topics that exist."""
         found = {}
-        for name, future in self._admin.describe_topics(TopicCollection(names), request_timeout=ASK_SECONDS).items():
+        asked = TopicCollection(list(names))
+        for name, future in self._admin.describe_topics(asked, request_timeout=ASK_SECONDS).items():
             try:
                 found[name] = str(future.result(timeout=ASK_SECONDS + 5).topic_id)
             except KafkaException as error:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import inspect
 
 from seriatim.errors import ConfigurationError, SeriatimError
-from seriatim.operator.table import Table
+from seriatim.operator.table import RowRules, Table
 
 _CONTAINERS = (dict, list, set)
 _ENCODING_ERRORS = (TypeError, ValueError, OverflowError, AttributeError, RecursionError, msgspec.MsgspecError)
@@ -23,7 +23,10 @@ class StateFormat:
     `rows_trusted`: rows come out of a codec that validates, so a table need not be read back before it is stored.
     """
 
-    def __init__(self, state_type: Any, row_type: Any, *, rows_trusted: bool = False) -> None:
+    def __init__(
+        self, state_type: Any, row_type: Any, *, rows_trusted: bool = False, rules: RowRules | None = None
+    ) -> None:
+        self.rules = rules = rules or RowRules()
         self._encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
         origin = get_origin(state_type) or state_type
         self._read_back = origin is not Table or not rows_trusted
@@ -33,8 +36,8 @@ class StateFormat:
                 (table_row,) = get_args(state_type)
                 self._take_apart: Callable[[Any], Any] = list
                 decode_table = msgspec.msgpack.Decoder(list[table_row]).decode  # type: ignore[valid-type]  # made at run time
-                self.initial: Callable[[], Any] = lambda: Table(table_row)
-                self.decode: Callable[[bytes], Any] = lambda data: Table(table_row, decode_table(data))
+                self.initial: Callable[[], Any] = lambda: Table(table_row, (), rules)
+                self.decode: Callable[[bytes], Any] = lambda data: Table(table_row, decode_table(data), rules)
                 return
             _check_typed(state_type)
             self._take_apart = _itself
@@ -54,6 +57,13 @@ class StateFormat:
         except _ENCODING_ERRORS as error:
             raise UnstorableState(f"the session's state can not be stored: {error}") from error
         return data
+
+    def keep(self, state: Any) -> Callable[[], Any]:
+        """What gives the state back as it is now, whatever is done to it meanwhile."""
+        if isinstance(state, Table):
+            return state.copy().copy
+        data = self._encode(state)
+        return lambda: self.decode(data)
 
     def encode_rows(self, rows: list[Any]) -> bytes:
         try:

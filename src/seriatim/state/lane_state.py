@@ -1,14 +1,17 @@
 """All sessions of one lane: loaded from segments, changed in memory, saved as one new segment an epoch."""
 
+from collections.abc import Iterator
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from seriatim.state import segment as segments
 from seriatim.state.format import StateFormat, UnstorableState, row_count
 from seriatim.state.segment import SegmentRef
-from seriatim.state.session import Session
+from seriatim.state.session import Held, Session
 from seriatim.store import Store
 
 DELTAS_MAX: Final = 16
+NEVER_MS: Final = 2**63
 
 
 class LaneState:
@@ -17,6 +20,11 @@ class LaneState:
         self.sessions: dict[str, Session] = {}
         # What differs from the segments: the lane writes itself in here, message by message. None: dropped.
         self.changed: dict[str, Session | None] = {}
+        # When to look at a session again though nothing comes from it: a heap. Entries that are no longer a session's
+        # own `wake_ms` mean nothing.
+        self._wakes: list[tuple[int, str]] = []
+        # Just loaded, and not yet asked when they want to be looked at.
+        self._unscheduled: list[Session] = []
 
     @classmethod
     def load(cls, state_format: StateFormat, store: Store, refs: tuple[SegmentRef, ...]) -> "LaneState":
@@ -28,11 +36,37 @@ class LaneState:
                     state.sessions.pop(name, None)
                 else:
                     state.sessions[name] = state._restore(entry)
+        state._unscheduled = list(state.sessions.values())
         return state
+
+    def take_unscheduled(self) -> list[Session]:
+        taken, self._unscheduled = self._unscheduled, []
+        return taken
 
     def add(self, session: Session) -> None:
         self.sessions[session.name] = session
         self.changed[session.name] = session
+
+    @property
+    def wake_ms(self) -> int:
+        """The next moment, by the partition's clock, at which a session wants to be looked at."""
+        return self._wakes[0][0] if self._wakes else NEVER_MS
+
+    def wake(self, session: Session, at_ms: int) -> None:
+        """Look at the session at this moment, or earlier if that was asked before."""
+        if session.wake_ms and session.wake_ms <= at_ms:
+            return
+        session.wake_ms = at_ms
+        heappush(self._wakes, (at_ms, session.name))
+
+    def awoken(self, clock_ms: int) -> Iterator[Session]:
+        """The sessions whose moment has come; each has to say anew when it wants to be looked at again."""
+        while self._wakes and self._wakes[0][0] <= clock_ms:
+            at_ms, name = heappop(self._wakes)
+            session = self.sessions.get(name)
+            if session is not None and session.wake_ms == at_ms:
+                session.wake_ms = 0
+                yield session
 
     def drop(self, name: str) -> None:
         self.sessions.pop(name, None)
@@ -91,6 +125,13 @@ class LaneState:
             "snapshot_offset": session.snapshot_offset,
             "last_offset": session.last_offset,
             "last_timestamp_ms": session.last_timestamp_ms,
+            "active_ms": session.active_ms,
+            "event_time_ms": session.event_time_ms,
+            "quarantined_offset": session.quarantined_offset,
+            "proven_offset": session.proven_offset,
+            "proven_ms": session.proven_ms,
+            "held": [{name: getattr(held, name) for name in _HELD} for held in session.held],
+            "missing": [number for span in session.missing for number in span],
             "chunk_count": session.chunk_count,
             "chunk_rows": [self.state_format.encode_rows(rows) for rows in session.chunk_rows],
             "state": raw if state is None else self.state_format.encode(state),
@@ -102,6 +143,14 @@ class LaneState:
         session.snapshot_offset = entry["snapshot_offset"]
         session.last_offset = entry["last_offset"]
         session.last_timestamp_ms = entry["last_timestamp_ms"]
+        session.active_ms = entry["active_ms"]
+        session.event_time_ms = entry["event_time_ms"]
+        session.quarantined_offset = entry["quarantined_offset"]
+        session.proven_offset, session.proven_ms = entry["proven_offset"], entry["proven_ms"]
+        session.held = [Held(**held) for held in entry["held"] or ()]
+        numbers = iter(entry["missing"] or ())
+        session.missing = list(zip(numbers, numbers, strict=True))
+        session.settle()
         for rows in entry["chunk_rows"] or ():
             session.keep_chunk(self.state_format.decode_rows(rows), entry["chunk_count"])
         session.raw_state = entry["state"]
@@ -114,8 +163,11 @@ _DROPPED: Final[dict[str, Any]] = {
     "first_offset": 0,
     "last_offset": 0,
     "last_timestamp_ms": 0,
+    "active_ms": 0,
+    "proven_ms": 0,
     "chunk_count": 0,
 }
+_HELD: Final = ("offset", "record_time_ms", "key", "value")
 
 
 def rebase_due(refs: tuple[SegmentRef, ...], delta_bytes: int) -> bool:

@@ -13,6 +13,12 @@ import pyarrow.parquet as pq
 from seriatim.errors import DamagedFile
 from seriatim.store import Store
 
+_HELD: list["pa.Field[Any]"] = [
+    pa.field("offset", pa.int64(), nullable=False),
+    pa.field("record_time_ms", pa.int64(), nullable=False),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+]
 _FIELDS: list["pa.Field[Any]"] = [
     pa.field("session", pa.string(), nullable=False),
     pa.field("dropped", pa.bool_(), nullable=False),
@@ -22,6 +28,13 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("snapshot_offset", pa.int64()),
     pa.field("last_offset", pa.int64(), nullable=False),
     pa.field("last_timestamp_ms", pa.int64(), nullable=False),
+    pa.field("active_ms", pa.int64(), nullable=False),
+    pa.field("event_time_ms", pa.int64()),
+    pa.field("quarantined_offset", pa.int64()),
+    pa.field("proven_offset", pa.int64()),
+    pa.field("proven_ms", pa.int64(), nullable=False),
+    pa.field("held", pa.list_(pa.struct(_HELD))),
+    pa.field("missing", pa.list_(pa.int64())),  # low, high, low, high
     pa.field("chunk_count", pa.int64(), nullable=False),
     pa.field("chunk_rows", pa.list_(pa.binary())),
     pa.field("state", pa.binary()),

@@ -124,9 +124,11 @@ class SessionScript:
 
     def _rare(self, form: str) -> list[bytes]:
         if form == "snapshot":
-            if self._random() < 0.5:  # the site was away for a moment: its table has moved on, unseen
+            if self._random() < 0.5 and self._sequence > 1:
+                # The site was away for a moment: its table has moved on, unseen, and it counts from the beginning.
                 for _ in range(1 + self._below(5)):
                     self._change(self._kind())
+                self._sequence = 0
             return self._snapshot()
         count = 2 + self._below(4)
         if form == "changes":

@@ -9,15 +9,30 @@ from seriatim import paths
 from seriatim.errors import DamagedFile
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger.manifest import LanePosition, Manifest, SourceFacts, Writer
-from seriatim.model import Partition
+from seriatim.model import Failure, Partition
 from seriatim.output.parquet import FileRef
+from seriatim.partition.result import LaneCounts
 from seriatim.state.segment import SegmentRef
 from seriatim.store import Store
 
 
 def lane(topic: str, partition: int) -> LanePosition:
     segments = (SegmentRef("_seriatim/state/x", 10, "ab" * 32, True, 2),)
-    return LanePosition(topic, partition, "id-1", 2**62, segments, 2, None, 1234, 9, 8, 1, 0)
+    return LanePosition(
+        topic,
+        partition,
+        "id-1",
+        2**62,
+        segments,
+        sessions=2,
+        quarantined=1,
+        last_timestamp_ms=1234,
+        clock_ms=1230,
+        counts=LaneCounts(records=9, rows=8, skipped=1, late=3, incidents=2),
+        generation=1,
+        retired=True,
+        stopped=Failure("gap", topic, partition, 2**62, "ä", "why", "trace"),
+    )
 
 
 def manifest(epoch: int = 7) -> Manifest:
@@ -26,7 +41,7 @@ def manifest(epoch: int = 7) -> Manifest:
         previous=epoch - 2,
         job="books",
         written_at_ms=1_700_000_000_000,
-        writer=Writer("driver", "host", 42, "0.1.0", "cd" * 32),
+        writer=Writer("driver", "run", "host", 42, "0.1.0", "cd" * 32),
         source=SourceFacts("broker:9092", "capture-.+", ("sasl.password",)),
         integrity="Strict()",
         lanes=(lane("capture-a", 0), lane("capture-ä", 1)),
@@ -107,3 +122,12 @@ def test_any_zstd_tool_can_read_a_manifest() -> None:
     assert whole[:4] == bytes.fromhex("502a4d18")
     frame_ends = 8 + int.from_bytes(whole[4:8], "little")
     assert whole[frame_ends : frame_ends + 4] == bytes.fromhex("28b52ffd")
+
+
+def test_a_position_written_before_there_were_counts_of_everything_can_still_be_read() -> None:
+    """What a manifest leaves out has a value that changes nothing."""
+    bare = msgspec.json.decode(
+        b'{"topic": "t", "partition": 3, "topic_id": "id-1", "next_offset": 7}', type=LanePosition
+    )
+    assert bare == LanePosition("t", 3, "id-1", 7)
+    assert (bare.counts, bare.generation, bare.retired, bare.stopped) == (LaneCounts(), 0, False, None)

@@ -218,7 +218,10 @@ def test_a_changelog_has_operation_cause_and_the_columns_of_its_row() -> None:
 
 def test_the_coordinates_come_first() -> None:
     names = [field.name for field in primary_schema(columns_of(output(int)))]
-    assert names == ["_session", "_sequence", "_topic", "_partition", "_offset", "_position", "_timestamp", "value"]
+    assert names == [
+        *("_session", "_sequence", "_topic", "_partition", "_generation", "_offset", "_position", "_timestamp"),
+        "value",
+    ]
     assert [field.name for field in COORDINATES if field.nullable] == ["_sequence"]
 
 

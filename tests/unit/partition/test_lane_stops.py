@@ -11,7 +11,7 @@ import pytest
 import seriatim as s
 from seriatim.errors import CodeError, ConfigurationError, RecordRefused, SeriatimError, StorageFailure
 from seriatim.output import parquet
-from seriatim.partition import lane as lane_module
+from seriatim.partition import applier
 from seriatim.partition.program import Program
 from seriatim.store import Store
 from seriatim.testing import CRASH, EPOCH, Outcome, Player, Sent, insert, record, snapshot, update
@@ -62,7 +62,7 @@ BAD_RECORDS = {
 }
 
 
-def player(folder: Path, operator: s.Operator[Any, Any, Any] | None = None, **sizes: int) -> Player:
+def player(folder: Path, operator: s.Operator[Any, Any, Any] | None = None, **sizes: Any) -> Player:
     program = Program(s.JsonEnvelope(Level), operator or s.RebuildTable(Level), s.Strict())
     return Player(program, Store(str(folder)), **sizes)
 
@@ -87,7 +87,7 @@ def stops(of: Player, *script: Any) -> SeriatimError:
 @pytest.mark.parametrize("batch", [1, 2, 100])
 def test_everything_before_the_bad_record_is_committed_in_all_partitions(tmp_path: Path, bad: str, batch: int) -> None:
     played = player(tmp_path, records_per_batch=batch)
-    other = [snapshot("t", [{"id": f"t{number}"}], partition=1) for number in range(3)]
+    other = [snapshot("t", [{"id": f"t{number}"}], seq=9 - number, partition=1) for number in range(3)]
     numbered = snapshot("s", [], seq=1)
     error = stops(played, numbered, good("a"), good("b"), *other, BAD_RECORDS[bad], good("c"))
     assert (error.fields["partition"], error.fields["offset"]) == (0, 3)
@@ -153,7 +153,7 @@ def test_two_bad_records_in_one_epoch_stop_at_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     """The second may be found first: an exception comes at once, a value that can not be stored with its block."""
-    monkeypatch.setattr(lane_module, "BLOCK_ROWS", block)
+    monkeypatch.setattr(applier, "BLOCK_ROWS", block)
     played = player(tmp_path)
     script = [START, good("a"), insert("s", {"id": "huge", "count": 2**63}), good("b"), insert("s", {"id": "a"})]
     assert stops(played, *script).fields["offset"] == 2
@@ -265,7 +265,7 @@ class Full(Store):
 def test_a_disk_that_refuses_in_mid_epoch_is_never_taken_for_a_fault_of_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: SeriatimError
 ) -> None:
-    for module, name in ((lane_module, "BLOCK_ROWS"), (parquet, "ROW_GROUP_ROWS"), (parquet, "FILE_BYTES")):
+    for module, name in ((applier, "BLOCK_ROWS"), (parquet, "ROW_GROUP_ROWS"), (parquet, "FILE_BYTES")):
         monkeypatch.setattr(module, name, 1)
     store = Full(str(tmp_path))
     played = Player(Program(s.JsonEnvelope(Level), s.RebuildTable(Level), s.Strict()), store)

@@ -15,6 +15,7 @@ def kafka(**options: str | object) -> Kafka:
 
 @pytest.mark.parametrize("topics", ["cap-.+", "^cap-.+", "cap-.+$", "^cap-.+$"])
 def test_the_pattern_matches_whole_names_only(topics: str) -> None:
+    assert Kafka("one:9092", topics=topics).pattern == "^(?:cap-.+)$"
     pattern = re.compile(Kafka("one:9092", topics=topics).pattern)
     assert pattern.match("cap-a")
     assert not pattern.match("changelog__cap-a")
@@ -44,7 +45,6 @@ def test_options_reach_sparks_source_under_their_own_names() -> None:
         "kafka.security.protocol": "SSL",
         "kafka.fetch.max.bytes": "1",
         "kafka.isolation.level": "read_committed",
-        "subscribePattern": "^(?:capture-.+)$",
     }
 
 

@@ -8,10 +8,10 @@ import pytest
 import seriatim as s
 from seriatim.errors import DamagedFile
 from seriatim.state import segment
-from seriatim.state.format import StateFormat
-from seriatim.state.lane_state import DELTAS_MAX, LaneState, rebase_due
+from seriatim.state.format import StateFormat, UnstorableState
+from seriatim.state.lane_state import DELTAS_MAX, NEVER_MS, LaneState, rebase_due
 from seriatim.state.segment import SegmentRef
-from seriatim.state.session import Session
+from seriatim.state.session import MISSING_SPANS_MAX, Held, Session
 from seriatim.store import Store
 
 
@@ -52,7 +52,7 @@ class Lane:
 
 
 def big(name: str) -> Level:
-    return Level(name, 1.0, "".join(f"{name}{number}" for number in range(4000)))
+    return Level(name, 1.0, "".join(f"{name}{number}" for number in range(16_000)))
 
 
 @pytest.fixture
@@ -73,13 +73,104 @@ def with_base(lane: Lane) -> Lane:
 def test_every_fact_of_a_session_comes_back(lane: Lane) -> None:
     session = lane.put("a", Level("x", 1.0), sequence=9)
     session.snapshot_offset, session.last_offset, session.last_timestamp_ms = 4, 5, 1234
+    session.active_ms, session.event_time_ms, session.quarantined_offset = 1200, 1100, 7
+    session.proven_offset, session.proven_ms = 3, 900
+    session.held = [Held(6, 1235, None, b"\xff"), Held(7, 1236, b"k", None)]
+    session.give_up(2, 3)
+    session.give_up(5, 5)
     for rows in ([Level("y", 2.0)], []):
         session.keep_chunk(rows, 3)
     lane.save()
     back = lane.reload().sessions["a"]
-    facts = ("name", "first_offset", "snapshot_offset", "last_offset", "last_timestamp_ms", "sequence")
+    facts = (
+        *("name", "first_offset", "snapshot_offset", "last_offset", "last_timestamp_ms", "sequence", "active_ms"),
+        *("event_time_ms", "quarantined_offset", "proven_offset", "proven_ms", "held", "missing"),
+    )
+    assert back.missing == [(2, 3), (5, 5)]
     assert [getattr(back, fact) for fact in facts] == [getattr(session, fact) for fact in facts]
     assert (back.chunk_rows, back.chunk_count, back.chunks_seen) == ([[Level("y", 2.0)], []], 3, 2)
+
+
+def test_what_was_of_the_old_process_only_does_not_come_back(lane: Lane) -> None:
+    session = lane.put("a", Level("x", 1.0))
+    session.watched, session.wake_ms = 3, 9
+    lane.save()
+    back = lane.reload().sessions["a"]
+    assert (back.watched, back.wake_ms) == (None, 0)
+
+
+@pytest.mark.parametrize(("quarantined", "holds", "odd"), [(None, 0, False), (7, 0, True), (None, 1, True)])
+def test_a_session_that_needs_looking_at_is_known_for_it_after_loading(
+    lane: Lane, quarantined: int | None, holds: int, odd: bool
+) -> None:
+    session = lane.put("a", Level("x", 1.0))
+    session.quarantined_offset, session.held = quarantined, [Held(6, 1235, None, None)] * holds
+    lane.save()
+    back = lane.reload().sessions["a"]
+    assert (back.odd, back.quarantined) == (odd, quarantined is not None)
+
+
+def test_only_the_newest_numbers_that_were_given_up_are_remembered() -> None:
+    session = Session("a", 0)
+    for number in range(MISSING_SPANS_MAX + 2):
+        session.give_up(10 * number, 10 * number + 1)
+    assert len(session.missing) == MISSING_SPANS_MAX
+    assert (session.missing[0], session.missing[-1]) == ((20, 21), (10 * (MISSING_SPANS_MAX + 1), 651))
+
+
+def test_sessions_are_woken_in_the_order_of_their_moments_and_once_each() -> None:
+    state = LaneState(FORMAT)
+    assert state.wake_ms == NEVER_MS
+    for name, at_ms in (("late", 30), ("soon", 10), ("middle", 20)):
+        state.add(Session(name, 0))
+        state.wake(state.sessions[name], at_ms)
+    assert state.wake_ms == 10
+    assert list(state.awoken(9)) == []
+    assert [session.name for session in state.awoken(20)] == ["soon", "middle"]
+    assert list(state.awoken(20)) == []
+    assert state.wake_ms == 30
+
+
+def test_a_session_is_woken_at_the_earliest_moment_that_was_asked_for() -> None:
+    state = LaneState(FORMAT)
+    session = Session("a", 0)
+    state.add(session)
+    for at_ms in (20, 10, 30):
+        state.wake(session, at_ms)
+    assert (session.wake_ms, state.wake_ms) == (10, 10)
+    assert list(state.awoken(10)) == [session]
+    assert list(state.awoken(100)) == []  # the later moments were given up for the earlier one
+
+
+def test_a_session_that_is_gone_is_not_woken() -> None:
+    state = LaneState(FORMAT)
+    for name in ("gone", "here"):
+        state.add(Session(name, 0))
+        state.wake(state.sessions[name], 10)
+    state.drop("gone")
+    assert [session.name for session in state.awoken(10)] == ["here"]
+
+
+def test_what_was_just_loaded_is_given_out_once_to_be_scheduled(lane: Lane) -> None:
+    lane.put("a", Level("x", 1.0))
+    lane.put("b", Level("y", 1.0))
+    assert lane.state.take_unscheduled() == []
+    lane.save()
+    state = lane.reload()
+    assert [session.name for session in state.take_unscheduled()] == ["a", "b"]
+    assert state.take_unscheduled() == []
+
+
+@pytest.mark.parametrize("sequence", [2**63, -(2**63) - 1])
+def test_a_sequence_number_that_no_column_takes_is_refused_before_it_is_committed(lane: Lane, sequence: int) -> None:
+    session = lane.put("a", Level("x", 1.0), sequence=sequence)
+    session.last_offset = 41
+    with pytest.raises(UnstorableState, match="too large to be stored"):
+        lane.state.prove_storable(session)
+    with pytest.raises(UnstorableState) as caught:
+        lane.save()
+    assert caught.value.fields == {"session": "a", "offset": 41}
+    assert lane.refs == ()
 
 
 def test_state_is_decoded_when_first_needed(lane: Lane) -> None:

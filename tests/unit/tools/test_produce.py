@@ -3,7 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -155,6 +155,7 @@ def test_every_form_of_message_is_sent() -> None:
 
 def test_later_snapshots_come_some_with_what_was_sent_and_some_with_unseen_changes() -> None:
     same = different = 0
+    anew = []
     for session in by_session(replace(CONFIG, messages_total=120_000)).values():
         book = Book()
         for number, message in enumerate(session):
@@ -163,13 +164,17 @@ def test_later_snapshots_come_some_with_what_was_sent_and_some_with_unseen_chang
             if message["type"] == "snapshot" and number:
                 same += book.rows == before
                 different += book.rows != before
+                anew += [message["seq"] == 1] if book.rows != before else []
     assert same and different
+    assert all(anew), "a site that was away counts from the beginning"
 
 
-def test_sequence_numbers_begin_at_one_and_grow_by_one() -> None:
+def test_sequence_numbers_grow_by_one_or_begin_anew_with_a_snapshot() -> None:
     for session in by_session(replace(CONFIG, end_sessions=True)).values():
-        assert [message["seq"] for message in session] == list(range(1, len(session) + 1))
-        assert session[0]["type"] == "snapshot"
+        assert (session[0]["type"], session[0]["seq"]) == ("snapshot", 1)
+        for before, message in pairwise(session):
+            anew = message["type"] == "snapshot" and message["seq"] == 1
+            assert anew or message["seq"] == before["seq"] + 1
         assert session[-1]["type"] == "end"
 
 

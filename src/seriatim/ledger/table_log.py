@@ -1,0 +1,50 @@
+"""What the ledger asks of a table and its log, and all it may rely on. `delta.py` is the implementation; the simulation
+has another one, in memory, and `tests/contract/test_table_log.py` holds both to the same behaviour.
+"""
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from seriatim.output.parquet import FileRef
+from seriatim.store import Store
+
+
+class CommitRefused(Exception):
+    """The log has moved on in a way that conflicts with ours. It did not happen."""
+
+
+class CommitUncertain(Exception):
+    """The commit was reported as failed; whether it happened must be looked up."""
+
+
+class TableLog(Protocol):
+    """One table as of one snapshot, which moves with `refresh` and nothing else, not even a commit of our own."""
+
+    name: str
+
+    @property
+    def epoch(self) -> int | None:
+        """What the log says under the job's name; None before its first commit."""
+
+    @property
+    def owner(self) -> str | None: ...
+
+    def schema(self) -> pa.Schema: ...
+
+    def refresh(self) -> None:
+        """Move the snapshot to the newest version."""
+
+    def append(self, files: tuple[FileRef, ...], epoch: int) -> None:
+        """One log entry: these files and `txn(app_id, epoch)`. `CommitRefused` if the job has committed anything since
+        the snapshot, be it by ourselves; entries of others do not conflict."""
+
+
+class Tables(Protocol):
+    """Where tables are found."""
+
+    def open(self, store: Store, name: str, app_id: str) -> TableLog | None:
+        """The newest snapshot; None if there is no such table."""
+
+    def create(self, store: Store, name: str, app_id: str, schema: pa.Schema) -> TableLog:
+        """Make the table, unless somebody has made it in the meantime; then open it."""

@@ -1,0 +1,90 @@
+"""Gives accepted messages to the operator, and what it makes of them to the outbox. Decides nothing."""
+
+from copy import deepcopy
+from typing import Any
+
+from seriatim.errors import ChecksumMismatch
+from seriatim.model import End, Message
+from seriatim.output.rows import BLOCK_ROWS
+from seriatim.partition.outbox import Outbox
+from seriatim.partition.program import Program
+from seriatim.state.lane_state import LaneState
+from seriatim.state.session import Session
+
+
+class Applier:
+    def __init__(self, program: Program, state: LaneState, outbox: Outbox) -> None:
+        self._state = state
+        self._outbox = outbox
+        self._operator_apply = program.operator.apply
+        self._checks = program.checks
+        self._copy_rows = program.copy_rows
+        # Rows that the record at hand has given so far, where it gives those of several messages.
+        self.position = 0
+
+    def apply(self, session: Session, message: Message[Any], offset: int, time_ms: int, clock_ms: int) -> None:
+        """The hot path: the operator sees the message, its rows wait in the block, the session's facts move on.
+
+        `offset` is that of the record with which the message takes effect: its own, unless it had to wait.
+        """
+        state = session.state
+        if state is None:
+            state = self._state.state_of(session)
+        if session.watched is not None and offset >= session.watched:
+            rows = self._rows_with_care(session, state, message, offset, time_ms)
+        else:
+            rows = self._rows(state, message)
+        sequence = message.sequence
+        if rows:
+            if self._copy_rows:
+                rows = deepcopy(rows)
+            block = self._outbox.block
+            block.rows += rows
+            block.marks.append((session.name, sequence, offset, time_ms, len(rows), self.position))
+            if len(block.rows) >= BLOCK_ROWS:
+                self._outbox.flush()
+        if sequence is not None:
+            session.sequence = sequence
+        if self._checks and not isinstance(message, End) and message.checksum is not None:
+            session.proven_offset, session.proven_ms = offset, time_ms
+        session.last_offset = offset
+        session.last_timestamp_ms = time_ms
+        # The clock is one record behind: a session is as young as its own message.
+        session.active_ms = clock_ms if clock_ms > time_ms else time_ms
+        self._state.changed[session.name] = session
+
+    def apply_beside_others(
+        self, session: Session, message: Message[Any], offset: int, time_ms: int, clock_ms: int
+    ) -> None:
+        """The same for a record that lets several messages take effect: their rows are numbered through."""
+        before = self._outbox.rows + len(self._outbox.block.rows)
+        self.apply(session, message, offset, time_ms, clock_ms)
+        self.position += self._outbox.rows + len(self._outbox.block.rows) - before
+
+    def _rows(self, state: Any, message: Message[Any]) -> list[Any]:
+        given = self._operator_apply(state, message)
+        rows = given if type(given) is list else list(given or ())
+        for check in self._checks:
+            reason = check(state, message)
+            if reason is not None:
+                raise ChecksumMismatch(reason)
+        return rows
+
+    def _rows_with_care(
+        self, session: Session, state: Any, message: Message[Any], offset: int, time_ms: int
+    ) -> list[Any]:
+        """For a session that is known to meet trouble at this offset or later: if anything goes wrong, its state is as
+        it was before the message; and rows and state are proven storable here, not when it is too late."""
+        give_back = self._state.state_format.keep(state)
+        sequence = session.sequence
+        try:
+            rows = self._rows(state, message)
+            self._outbox.block.prove_storable((session.name, message.sequence, offset, time_ms, len(rows), 0), rows)
+            session.sequence = message.sequence if message.sequence is not None else sequence
+            self._state.prove_storable(session)
+        except BaseException:
+            session.state = give_back()
+            raise
+        finally:
+            session.sequence = sequence
+        return rows

@@ -1,0 +1,115 @@
+"""A storage and its tables in memory, with what the product relies on and nothing more.
+
+`tests/contract/test_table_log.py` holds the tables to the behaviour of delta-rs, `tests/contract/test_store.py` the
+objects to that of the real store.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from seriatim.ledger.table_log import CommitRefused
+from seriatim.output.parquet import FileRef
+from seriatim.store import Store
+
+
+class MemoryStore(Store):
+    def __init__(self, name: str = "simulation") -> None:
+        super().__init__(f"s3://{name}")  # never opened
+        self.objects: dict[str, bytes] = {}
+
+    def create(self, path: str, data: bytes) -> bool:
+        if path in self.objects:
+            return False
+        self.objects[path] = data
+        return True
+
+    def read(self, path: str) -> bytes | None:
+        return self.objects.get(path)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        yield from sorted(path for path in self.objects if path.startswith(f"{prefix}/"))
+
+    def delete(self, path: str) -> None:
+        self.objects.pop(path, None)
+
+
+class Entry(NamedTuple):
+    app_id: str
+    epoch: int
+    files: tuple[FileRef, ...]
+
+
+class History:
+    """One table's log. Version 0 is its creation, version n its n-th entry."""
+
+    def __init__(self, name: str, owner: str, schema: pa.Schema, told: Callable[[str, Entry], None]) -> None:
+        self.owner = owner
+        self.schema = schema
+        self.entries: list[Entry] = []
+        self._name = name
+        self._told = told
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        self._told(self._name, entry)
+
+
+class MemoryTable:
+    """`seriatim.ledger.table_log.TableLog`."""
+
+    def __init__(self, name: str, app_id: str, history: History) -> None:
+        self.name = name
+        self._app_id = app_id
+        self._history = history
+        self._version = len(history.entries)
+
+    @property
+    def epoch(self) -> int | None:
+        ours = [entry.epoch for entry in self._history.entries[: self._version] if entry.app_id == self._app_id]
+        return ours[-1] if ours else None
+
+    @property
+    def owner(self) -> str | None:
+        return self._history.owner
+
+    def schema(self) -> pa.Schema:
+        return self._history.schema
+
+    def refresh(self) -> None:
+        self._version = len(self._history.entries)
+
+    def append(self, files: tuple[FileRef, ...], epoch: int) -> None:
+        self.prepare(files, epoch)()
+
+    def prepare(self, files: tuple[FileRef, ...], epoch: int) -> Callable[[], None]:
+        """The commit up to its last request: what is given writes the entry, if its version is still free."""
+        history = self._history
+        if any(entry.app_id == self._app_id for entry in history.entries[self._version :]):
+            raise CommitRefused("Concurrent transaction failed.")
+        version = len(history.entries)
+
+        def write() -> None:
+            if len(history.entries) == version:
+                history.add(Entry(self._app_id, epoch, files))
+
+        return write
+
+
+class MemoryTables:
+    """`seriatim.ledger.table_log.Tables`. `told` hears of every commit, at the moment at which it happens."""
+
+    def __init__(self, told: Callable[[str, Entry], None] = lambda name, entry: None) -> None:
+        self.histories: dict[str, History] = {}
+        self._told = told
+
+    def open(self, store: Store, name: str, app_id: str) -> MemoryTable | None:
+        history = self.histories.get(store.table_url(name))
+        return None if history is None else MemoryTable(name, app_id, history)
+
+    def create(self, store: Store, name: str, app_id: str, schema: pa.Schema) -> MemoryTable:
+        url = store.table_url(name)
+        if url not in self.histories:
+            self.histories[url] = History(name, app_id, schema, self._told)
+        return MemoryTable(name, app_id, self.histories[url])
