@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from bench.load import TOPIC
 from seriatim.engine.admission import Limits
 from seriatim.engine.epoch import EpochReport
+from seriatim.engine.rebuild import Rebuilt
 from seriatim.engine.round import View
 from seriatim.engine.stopping import StopFlag
 from seriatim.engine.supervisor import RunOptions, Supervisor
@@ -44,6 +45,9 @@ class _Stopwatch:
 
     def put_in_order(self, done: Orders) -> None:
         raise SystemExit("there is nothing to put in order")
+
+    def rebuilt(self, lanes: Iterable[Rebuilt]) -> None:
+        raise SystemExit("there is nothing to rebuild")
 
     def retention_low(self, low: Iterable[Retention]) -> None:
         pass

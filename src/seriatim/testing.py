@@ -150,7 +150,12 @@ class MemoryLog:
         }
 
     def spans(self, partitions: Iterable[Partition]) -> Mapping[Partition, Span]:
-        return {one: Span(self._starts.get(one, 0), len(self.records.get(one, ()))) for one in partitions}
+        present = {partition.topic for partition in self.records}
+        return {
+            one: Span(self._starts.get(one, 0), len(self.records.get(one, ())))
+            for one in partitions
+            if one.topic in present
+        }
 
     def gone(self, names: Iterable[str]) -> set[str]:
         return set(names) - {partition.topic for partition in self.records}

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from seriatim.engine.admission import Limits
 from seriatim.engine.epoch import EpochReport
+from seriatim.engine.rebuild import Rebuilt
 from seriatim.engine.round import View
 from seriatim.engine.stopping import StopFlag
 from seriatim.engine.supervisor import RunOptions, Supervisor
@@ -149,6 +150,7 @@ class Told:
         self.views: list[View] = []
         self.orders: list[Orders] = []
         self.low: list[Retention] = []
+        self.rebuilds: list[Rebuilt] = []
         self.waited = False
 
     def starting(self, view: View, ledger: Ledger) -> None:
@@ -156,6 +158,9 @@ class Told:
 
     def put_in_order(self, done: Orders) -> None:
         self.orders.append(done)
+
+    def rebuilt(self, lanes: Iterable[Rebuilt]) -> None:
+        self.rebuilds += lanes
 
     def retention_low(self, low: Iterable[Retention]) -> None:
         self.low += low

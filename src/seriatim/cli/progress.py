@@ -7,6 +7,7 @@ import click
 from seriatim import clock
 from seriatim.cli.render import count, duration
 from seriatim.engine.epoch import EpochReport
+from seriatim.engine.rebuild import Rebuilt
 from seriatim.engine.round import View
 from seriatim.engine.survey import Orders
 from seriatim.errors import SeriatimError
@@ -32,6 +33,10 @@ class ConsoleListener:
             self._say(f"the topic {made.topic} was deleted and made again: read from its beginning")
         for lost in done.lose:
             self._warn(f"Kafka deleted unread records of {lost}: recorded, and gone on without them")
+
+    def rebuilt(self, lanes: Iterable[Rebuilt]) -> None:
+        for lane in lanes:
+            self._warn(f"a state segment was damaged: rebuilt the state of {lane}, and proved it equal")
 
     def retention_low(self, low: Iterable[Retention]) -> None:
         for one in low:

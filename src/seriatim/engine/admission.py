@@ -1,10 +1,13 @@
 """How much of what waits goes into one epoch: pure, and fair to every partition."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from seriatim.model import Partition, Span
+
+FRUITLESS_MAX: Final = 16
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -12,6 +15,34 @@ class Limits(msgspec.Struct, frozen=True):
 
     records: int
     partition_records: int | None = None
+
+
+class EpochSize:
+    """How large an epoch may be at the moment: after a death it is a quarter, and doubles with each that went well.
+
+    `fruitless` starts were made before this one without an epoch between them: so a job that dies of its epochs' size,
+    and is started again by somebody who does not know, gets through all the same.
+    """
+
+    def __init__(self, limits: Limits, fruitless: int = 0) -> None:
+        self._whole = limits
+        self._records = limits.records
+        for _ in range(min(fruitless, FRUITLESS_MAX)):
+            self.failed()
+
+    @property
+    def limits(self) -> Limits:
+        return msgspec.structs.replace(self._whole, records=self._records)
+
+    @property
+    def reduced(self) -> bool:
+        return self._records < self._whole.records
+
+    def failed(self) -> None:
+        self._records = max(1, self._records // 4)
+
+    def succeeded(self) -> None:
+        self._records = min(self._whole.records, self._records * 2)
 
 
 def admit(unread: Mapping[Partition, Span], limits: Limits) -> dict[Partition, Span]:

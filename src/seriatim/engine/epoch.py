@@ -36,7 +36,7 @@ def run_epoch(
     at a record."""
     started = clock.monotonic()
     failpoint.reach(failpoint.BEFORE_STAGING)
-    results = _run_until_clean(_starts(ledger, admitted), ledger, run_lanes)
+    results = run_until_clean(_starts(ledger, admitted), ledger, run_lanes)
     failpoint.reach(failpoint.AFTER_STAGING)
     staged = clock.monotonic()
     report = None
@@ -59,7 +59,7 @@ def _starts(ledger: Ledger, admitted: Mapping[Partition, Span]) -> dict[Partitio
     }
 
 
-def _run_until_clean(starts: dict[Partition, LaneStart], ledger: Ledger, run_lanes: RunLanes) -> list[LaneResult]:
+def run_until_clean(starts: dict[Partition, LaneStart], ledger: Ledger, run_lanes: RunLanes) -> list[LaneResult]:
     """Lanes that met trouble too late to handle it cleanly ask for another run, told what to look out for."""
     while True:
         results = _results(run_lanes(starts), starts, ledger)

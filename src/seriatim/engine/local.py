@@ -53,20 +53,21 @@ class LocalEngine:
         self._store = store
         self._log = log
         self._batch_records = batch_records
-        self._rounds = Rounds(program, store, ledger, log, policy, limits)
+        self._limits = limits
+        self._rounds = Rounds(program, store, ledger, log, policy)
 
     def run_epoch(self) -> EpochReport | None:
         """One round over what the log holds now; None if there was nothing to read."""
         view = self._rounds.look()
         if self._rounds.put_in_order(view):
             view = self._rounds.look()
-        return self._rounds.run(view, self._run_lanes)
+        return self._rounds.run(view, self._limits, self.run_lanes)
 
     def run_until_caught_up(self, each: Callable[[EpochReport], None] = lambda report: None) -> None:
         while (report := self.run_epoch()) is not None:
             each(report)
 
-    def _run_lanes(self, starts: Mapping[Partition, LaneStart]) -> Iterator[TaskReport]:
+    def run_lanes(self, starts: Mapping[Partition, LaneStart]) -> Iterator[TaskReport]:
         for partition, start in starts.items():
             assert start.end_offset is not None, "an admitted lane has an end"
             records = self._log.read(partition, Span(start.next_offset, start.end_offset))

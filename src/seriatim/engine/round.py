@@ -43,15 +43,12 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Rounds:
-    def __init__(
-        self, program: Program, store: Store, ledger: Ledger, source: Source, policy: Policy, limits: Limits
-    ) -> None:
+    def __init__(self, program: Program, store: Store, ledger: Ledger, source: Source, policy: Policy) -> None:
         self._program = program
         self._store = store
         self._ledger = ledger
         self._source = source
         self._policy = policy
-        self._limits = limits
 
     def look(self) -> View:
         topics = dict(self._source.matching())
@@ -69,9 +66,9 @@ class Rounds:
             work.commit()
         return due
 
-    def run(self, view: View, run_lanes: RunLanes) -> EpochReport | None:
+    def run(self, view: View, limits: Limits, run_lanes: RunLanes) -> EpochReport | None:
         """One epoch of what was seen. None if there was nothing to read."""
-        admitted = admit(view.found.unread, self._limits)
+        admitted = admit(view.found.unread, limits)
         if not admitted:
             return None
         return run_epoch(

@@ -9,13 +9,14 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from seriatim import clock
-from seriatim.engine.admission import Limits
+from seriatim.engine.admission import EpochSize, Limits
 from seriatim.engine.epoch import EpochReport
+from seriatim.engine.rebuild import Rebuilt, rebuild_states
 from seriatim.engine.round import Rounds, View
 from seriatim.engine.spark import Abandoned, SparkEngine
 from seriatim.engine.stopping import StopFlag
 from seriatim.engine.survey import Orders, Policy
-from seriatim.errors import Fenced, SeriatimError
+from seriatim.errors import DamagedFile, EngineFailure, Fenced, SeriatimError
 from seriatim.job import Job
 from seriatim.ledger.ledger import JobFacts, Ledger, read_manifest
 from seriatim.ledger.manifest import SourceFacts
@@ -47,6 +48,7 @@ class Listener(Protocol):
     def put_in_order(self, done: Orders) -> None: ...
     def epoch(self, report: EpochReport, lag: int) -> None: ...
     def retention_low(self, low: Iterable[Retention]) -> None: ...
+    def rebuilt(self, lanes: Iterable[Rebuilt]) -> None: ...
     def retrying(self, error: SeriatimError, seconds: float, failures: int) -> None: ...
 
 
@@ -64,12 +66,14 @@ class Supervisor:
         self._guarded_at: float | None = None
         self._engine = SparkEngine(job, ref, self._store, stop, Path(".seriatim") / job.name / "spark.log")
         self._failures = 0
+        self._size = EpochSize(options.limits)
 
     def run(self) -> None:
         """Until caught up, told to stop, or stopped by an error that a restart would not mend."""
         # The first look at broker and storage is not retried: a wrong address should be told at once.
         self._topics.matching()
-        self._open_ledger()
+        manifest = self._open_ledger().manifest
+        self._size = EpochSize(self._options.limits, 0 if manifest is None else manifest.fruitless - 1)
         try:
             while not self._stop.raised:
                 try:
@@ -77,6 +81,8 @@ class Supervisor:
                     return
                 except Abandoned:
                     return
+                except DamagedFile as error:
+                    self._rebuild(error)
                 except SeriatimError as error:
                     self._back_off(error)
         finally:
@@ -85,9 +91,7 @@ class Supervisor:
     def _attempt(self) -> None:
         """Rounds, one after the other, until there is a reason to end or to start anew."""
         ledger = self._open_ledger()
-        rounds = Rounds(
-            self._job.program, self._store, ledger, self._topics, policy_of(self._job), self._options.limits
-        )
+        rounds = Rounds(self._job.program, self._store, ledger, self._topics, policy_of(self._job))
         view = self._wait_for_topics(rounds)
         self._listener.starting(view, ledger)
         self._engine.start()
@@ -100,11 +104,12 @@ class Supervisor:
                 view = rounds.look()
                 continue
             self._guard(ledger, view)
-            report = rounds.run(view, self._engine.run_lanes)
+            report = rounds.run(view, self._size.limits, self._engine.run_lanes)
             positions = {lane.key: lane.next_offset for lane in ledger.lanes}
             lag = sum(max(0, span.end - positions.get(one, span.start)) for one, span in view.spans.items())
             if report is not None:
                 self._failures = 0
+                self._size.succeeded()
                 self._listener.epoch(report, lag)
             if self._options.until_caught_up and _reached(goal, positions, view):
                 return
@@ -138,10 +143,20 @@ class Supervisor:
         if low := [one for one in found if one.low]:
             self._listener.retention_low(low)
 
-    def _new_facts(self) -> JobFacts:
+    def _rebuild(self, error: DamagedFile) -> None:
+        """A state segment is missing or damaged: have it again, or raise what tells that it can not be had."""
+        self._facts = self._new_facts("to rebuild a damaged state")
+        ledger = self._open_ledger()
+        rounds = Rounds(self._job.program, self._store, ledger, self._topics, policy_of(self._job))
+        rebuilt = rebuild_states(self._store, ledger, rounds.look().spans, self._engine.run_lanes)
+        if not rebuilt:
+            raise error  # it is not a state's segment, or not one that the ledger names
+        self._listener.rebuilt(rebuilt)
+
+    def _new_facts(self, because: str = "") -> JobFacts:
         """Facts of a new driver. After a failure we are one: a late commit of the old one is then fenced, instead of
         looking to ourselves like somebody else's."""
-        return facts_of(self._job, self._ref)
+        return facts_of(self._job, self._ref, because=because)
 
     def _open_ledger(self) -> Ledger:
         return Ledger.open(self._store, self._facts, self._job.program.schema)
@@ -153,21 +168,23 @@ class Supervisor:
 
     def _back_off(self, error: SeriatimError) -> None:
         if isinstance(error, Fenced) and self._repaired():
-            self._facts = self._new_facts()
+            self._facts = self._new_facts("after a repair")
             self._listener.retrying(error, 0.0, 0)
             return
         self._failures += 1
         if not error.retryable or self._failures > FAILURES_MAX:
             raise error
+        if isinstance(error, EngineFailure):
+            self._size.failed()  # it may have been too large for the memory there is
         wait = back_off_seconds(self._failures, random.random)
-        self._facts = self._new_facts()
+        self._facts = self._new_facts(f"after {type(error).__name__}: {error.primary} {error.detail}".strip()[:500])
         self._listener.retrying(error, wait, self._failures)
         self._stop.wait(wait)
 
 
-def facts_of(job: Job, ref: JobRef, role: Literal["run", "repair"] = "run") -> JobFacts:
+def facts_of(job: Job, ref: JobRef, role: Literal["run", "repair"] = "run", because: str = "") -> JobFacts:
     source = SourceFacts(job.source.bootstrap, job.source.topics, job.source.option_names)
-    return JobFacts(job.name, source, repr(job.integrity), ref.sha256, role)
+    return JobFacts(job.name, source, repr(job.integrity), ref.sha256, role, because)
 
 
 def policy_of(job: Job) -> Policy:

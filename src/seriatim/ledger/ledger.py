@@ -35,12 +35,13 @@ class JobFacts:
         integrity: str,
         job_sha256: str,
         role: Literal["run", "repair"] = "run",
+        because: str = "",
     ) -> None:
         self.name = name
         self.app_id = app_id(name)
         self.source = source
         self.integrity = integrity
-        self.writer = Writer(uuid4().hex, role, socket.gethostname(), os.getpid(), VERSION, job_sha256)
+        self.writer = Writer(uuid4().hex, role, socket.gethostname(), os.getpid(), VERSION, job_sha256, because)
 
 
 def app_id(job: str) -> str:
@@ -78,7 +79,8 @@ class Ledger:
             if ledger.manifest is not None and ledger.manifest.writer.driver == facts.writer.driver:
                 return ledger
             try:
-                ledger._commit(ledger._claim(ledger.lanes, {}))
+                starts = 0 if ledger.manifest is None else ledger.manifest.fruitless
+                ledger._commit(ledger._claim(ledger.lanes, {}, fruitless=starts + 1))
             except Fenced:
                 continue  # the other driver committed in between: read again, from its position
             return ledger
@@ -121,7 +123,9 @@ class Ledger:
         for name in protocol.followers_due(manifest, versions, paths.PRIMARY):
             self._append_follower(tables[name], manifest)
 
-    def _claim(self, lanes: tuple[LanePosition, ...], adds: dict[str, tuple[FileRef, ...]]) -> Manifest:
+    def _claim(
+        self, lanes: tuple[LanePosition, ...], adds: dict[str, tuple[FileRef, ...]], fruitless: int = 0
+    ) -> Manifest:
         refused: int | None = None
         while True:
             manifest = Manifest(
@@ -134,6 +138,7 @@ class Ledger:
                 integrity=self._facts.integrity,
                 lanes=lanes,
                 adds=adds,
+                fruitless=fruitless,
             )
             if manifests.create(self._store, manifest):
                 return manifest

@@ -52,6 +52,7 @@ class Writer(msgspec.Struct, frozen=True):
     pid: int
     seriatim: str
     job_sha256: str
+    because: str = ""  # why this driver had to start anew, or what was repaired; empty: somebody started it
 
 
 class SourceFacts(msgspec.Struct, frozen=True):
@@ -72,6 +73,8 @@ class Manifest(msgspec.Struct, frozen=True):
     integrity: str
     lanes: tuple[LanePosition, ...]
     adds: dict[str, tuple[FileRef, ...]]  # by output: the files this epoch adds
+    # Starts in a row, this one included, after which no epoch of records was committed: 0 in an epoch of records.
+    fruitless: int = 0
 
     def positions(self) -> dict[Partition, LanePosition]:
         return {lane.key: lane for lane in self.lanes}

@@ -146,8 +146,8 @@ class Lane:
                             wake_ms = life.act(session, message, record, clock_ms, verdict)
             except Stop as stop:
                 self._stop(stop.refusal.kind, offset, stop.session, stop.refusal.reason, rewind=stop.rewind)
-            except (EnvironmentFailure, ConfigurationError):
-                raise  # the storage's, while a full block was written: nobody's record is to blame
+            except (EnvironmentFailure, ConfigurationError, MemoryError):
+                raise  # the storage's, or the machine's: nobody's record is to blame
             except Exception as error:  # noqa: BLE001 (whatever the user's code raises belongs to this record)
                 self._trouble(error, record or _blank(topic, index, offset, time_ms), name, decoded, clock_ms)
                 wake_ms = self.state.wake_ms
@@ -171,7 +171,7 @@ class Lane:
                 self._life.look_after(session, record, clock_ms)
             except Stop as stop:
                 self._stop(stop.refusal.kind, record.offset, stop.session, stop.refusal.reason, rewind=True)
-            except (EnvironmentFailure, ConfigurationError):
+            except (EnvironmentFailure, ConfigurationError, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 (whatever the user's code raises belongs to this session)
                 self._trouble(error, record, session.name, True, clock_ms)
