@@ -1,12 +1,12 @@
 # `make` prints what there is to make. Each target sets up what it needs; after the first time that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check bench bench-quick clean
+.PHONY: help setup demo test test-fast check simulate fuzz bench bench-quick clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 # In this order: a fault in a rule is found before a minute is spent on real Kafka and Spark.
-FAST_TESTS := $(wildcard tests/unit tests/contract tests/scenario)
+FAST_TESTS := $(wildcard tests/unit tests/contract tests/scenario tests/simulation tests/fuzz)
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,12 @@ test: setup ## run all tests: the fast ones, then those with real Kafka and Spar
 
 test-fast: setup ## run the unit tests only
 	$(BIN)/pytest tests/unit
+
+simulate: setup ## kill drivers and break storage at random: SEEDS=10000 tries so many, SEED=7 replays one
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(PLANT),--plant $(PLANT))
+
+fuzz: setup ## give every reader hostile input for SECONDS=60 seconds; prints executions and the input that failed
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
 
 check: setup ## check style, format, types and the house rules
 	$(BIN)/ruff check

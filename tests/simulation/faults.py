@@ -105,7 +105,7 @@ class FaultyStore(Store):
         raise AssertionError("a driver deletes nothing")
 
     def _broken(self, verb: str, path: str) -> StorageFailure:
-        return StorageFailure(f"The storage did not let us {verb} {path}.")
+        return StorageFailure(f"The storage did not let us {verb} {_short(path)}.")
 
 
 class FaultyTable:
@@ -147,6 +147,9 @@ class FaultyTable:
         if fault is TWICE:
             raise CommitRefused("Concurrent transaction failed: our own, sent twice.")
         self._air.schedule.step(f"has committed epoch {epoch} to {self.name}")
+
+    def cut(self, predicate: str, epoch: int) -> None:
+        raise AssertionError("nothing is repaired here")
 
 
 class FaultyTables:
@@ -212,5 +215,3 @@ def _short(path: str) -> str:
 
 def _ignore(_: object) -> None:
     return None
-
-

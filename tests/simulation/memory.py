@@ -83,6 +83,10 @@ class MemoryTable:
     def append(self, files: tuple[FileRef, ...], epoch: int) -> None:
         self.prepare(files, epoch)()
 
+    def cut(self, predicate: str, epoch: int) -> None:
+        """Which rows it takes away nobody asks: the simulation repairs nothing."""
+        self.prepare((), epoch)()
+
     def prepare(self, files: tuple[FileRef, ...], epoch: int) -> Callable[[], None]:
         """The commit up to its last request: what is given writes the entry, if its version is still free."""
         history = self._history

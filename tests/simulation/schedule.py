@@ -47,7 +47,7 @@ class Schedule:
         self.chance = chance
         self.trace = trace
         self.kill_rate = self.switch_rate = 0.0
-        self.steps = 0
+        self.steps = self.kills = 0
         self.alive: list[Actor] = []
         self.tick: Callable[[], None] = lambda: None  # what the world does while drivers work
         self._started = 0
@@ -88,6 +88,7 @@ class Schedule:
         self.tick()
         if self.kill_rate and self.chance.random() < self.kill_rate:
             self.trace(self.who, "is killed")
+            self.kills += 1
             raise Killed
         if len(self.alive) > 1 and self.chance.random() < self.switch_rate:
             self._pause()

@@ -8,6 +8,7 @@ import msgspec
 from seriatim.model import Partition, Span
 
 FRUITLESS_MAX: Final = 16
+CALM_EPOCHS: Final = 20  # without trouble, before an epoch may be as large again as one that failed
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -18,7 +19,8 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class EpochSize:
-    """How large an epoch may be at the moment: after a death it is a quarter, and doubles with each that went well.
+    """How large an epoch may be at the moment. After a death it is a quarter; it doubles with each that went well, up
+    to half of what failed; only after a while without trouble it is tried larger again.
 
     `fruitless` starts were made before this one without an epoch between them: so a job that dies of its epochs' size,
     and is started again by somebody who does not know, gets through all the same.
@@ -26,7 +28,8 @@ class EpochSize:
 
     def __init__(self, limits: Limits, fruitless: int = 0) -> None:
         self._whole = limits
-        self._records = limits.records
+        self._records = self._ceiling = limits.records
+        self._calm = 0
         for _ in range(min(fruitless, FRUITLESS_MAX)):
             self.failed()
 
@@ -34,15 +37,17 @@ class EpochSize:
     def limits(self) -> Limits:
         return msgspec.structs.replace(self._whole, records=self._records)
 
-    @property
-    def reduced(self) -> bool:
-        return self._records < self._whole.records
-
     def failed(self) -> None:
+        self._ceiling = max(1, self._records // 2)
         self._records = max(1, self._records // 4)
+        self._calm = 0
 
     def succeeded(self) -> None:
-        self._records = min(self._whole.records, self._records * 2)
+        self._calm += 1
+        if self._calm >= CALM_EPOCHS:
+            self._ceiling = min(self._whole.records, self._ceiling * 2)
+            self._calm = 0
+        self._records = min(self._ceiling, self._records * 2)
 
 
 def admit(unread: Mapping[Partition, Span], limits: Limits) -> dict[Partition, Span]:

@@ -51,10 +51,13 @@ def run_epoch(
 
 def _starts(ledger: Ledger, admitted: Mapping[Partition, Span]) -> dict[Partition, LaneStart]:
     known = protocol.lane_starts(ledger.manifest)
+
+    def start(partition: Partition) -> LaneStart:
+        new = LaneStart(generation=protocol.generation_of(partition.topic, ledger.lanes))
+        return known.get(partition, new)
+
     return {
-        partition: msgspec.structs.replace(
-            known.get(partition, LaneStart()), next_offset=span.start, end_offset=span.end
-        )
+        partition: msgspec.structs.replace(start(partition), next_offset=span.start, end_offset=span.end)
         for partition, span in admitted.items()
     }
 

@@ -85,9 +85,8 @@ def whole(store: Store, lane: LanePosition) -> bool:
 def find_base(store: Store, manifest: Manifest, lane: LanePosition, log_start: int) -> Base | None:
     """The newest older epoch with a whole state of this lane, from whose position Kafka still has all records."""
     files: list[FileRef] = []
-    epoch: Manifest | None = manifest
     oldest = lane
-    while epoch is not None:
+    for epoch in manifests.history(store, manifest):
         past = epoch.positions().get(lane.key)
         if past is None or past.generation != lane.generation:
             break
@@ -95,9 +94,10 @@ def find_base(store: Store, manifest: Manifest, lane: LanePosition, log_start: i
             return None
         if past.segments != lane.segments and whole(store, past):
             return Base(past, epoch.epoch, tuple(files))
+        if epoch.cuts:
+            return None  # a repair set positions back: what is older may lie beyond them
         files += [ref for ref in epoch.adds.get(paths.PRIMARY, ()) if _of_lane(ref, lane)]
         oldest = past
-        epoch = None if epoch.previous is None else manifests.read(store, epoch.previous)
     # Before the lane's first epoch there was no state. Where its first record was, only their number tells.
     began = oldest.next_offset - oldest.counts.records
     return Base(_beginning(lane, log_start), None, tuple(files)) if log_start <= began else None

@@ -12,7 +12,7 @@ from seriatim.engine.admission import Limits, admit
 from seriatim.engine.epoch import EpochReport, RunLanes, run_epoch
 from seriatim.engine.housekeeping import Housekeeping
 from seriatim.engine.survey import Orders, Policy, Survey, orders, survey
-from seriatim.errors import EnvironmentFailure
+from seriatim.errors import EnvironmentFailure, RecordsLost
 from seriatim.ledger.ledger import Ledger
 from seriatim.model import Partition, Span
 from seriatim.partition.program import Program
@@ -54,7 +54,14 @@ class Rounds:
         topics = dict(self._source.matching())
         partitions = [partition for topic in topics.values() for partition in topic.all_partitions()]
         spans = dict(self._source.spans(partitions))
-        return View(topics, spans, survey(self._ledger.lanes, topics, spans))
+        try:
+            found = survey(self._ledger.lanes, topics, spans)
+        except RecordsLost:
+            # Was a topic made anew between the two questions? Then its old identity met its new, shorter log.
+            if self._source.identities(topics) == {name: topic.identity for name, topic in topics.items()}:
+                raise
+            return self.look()
+        return View(topics, spans, found)
 
     def put_in_order(self, view: View) -> Orders:
         """Do what the policy says about topics that went or came anew, and records that are lost; or raise."""

@@ -85,17 +85,30 @@ class OutputTable:
             AddAction(paths.inside_table(self.name, file.path), file.size, {}, clock.now_ms(), True, file.stats)
             for file in files
         ]
-        properties = CommitProperties(
-            custom_metadata={"seriatim.epoch": str(epoch)}, app_transactions=[Transaction(self._app_id, epoch)]
-        )
         try:
             self._table.create_write_transaction(
-                adds, mode="append", schema=self._table.schema(), commit_properties=properties
+                adds, mode="append", schema=self._table.schema(), commit_properties=self._properties(epoch)
             )
         except CommitFailedError as error:
             raise CommitRefused(_line(error)) from error
         except Exception as error:  # whatever it was, the entry may have been written: the log must be asked
             raise CommitUncertain(_line(error)) from error
+
+    def cut(self, predicate: str, epoch: int) -> None:
+        """SUBTLE: delta-rs writes no entry where no row meets the predicate, and the epoch would not be in the log."""
+        try:
+            self._table.delete(predicate, commit_properties=self._properties(epoch))
+        except CommitFailedError as error:
+            raise CommitRefused(_line(error)) from error
+        except Exception as error:
+            raise CommitUncertain(_line(error)) from error
+        if self.epoch != epoch:
+            self.append((), epoch)
+
+    def _properties(self, epoch: int) -> CommitProperties:
+        return CommitProperties(
+            custom_metadata={"seriatim.epoch": str(epoch)}, app_transactions=[Transaction(self._app_id, epoch)]
+        )
 
 
 def find_owner(store: Store, name: str) -> str | None:

@@ -104,7 +104,14 @@ class Ledger:
 
     def commit_lanes(self, lanes: tuple[LanePosition, ...], results: Iterable[LaneResult] = ()) -> Manifest:
         """The same, with positions that do not follow from the results alone."""
-        manifest = self._claim(lanes, _adds(list(results)))
+        return self._make_visible(self._claim(lanes, _adds(list(results))))
+
+    def cut_back(self, lanes: tuple[LanePosition, ...], cuts: dict[str, str]) -> Manifest:
+        """Set positions and state back, and take away the rows that came after them, at once. `cuts`: by output, a
+        predicate."""
+        return self._make_visible(self._claim(lanes, {}, cuts=cuts))
+
+    def _make_visible(self, manifest: Manifest) -> Manifest:
         failpoint.reach(failpoint.AFTER_CLAIM)
         self._commit(manifest)
         failpoint.reach(failpoint.AFTER_COMMIT)
@@ -117,14 +124,18 @@ class Ledger:
         manifest = self.manifest
         if manifest is None:
             return
-        names = [name for name in manifest.adds if name != paths.PRIMARY]
+        names = sorted({*manifest.adds, *manifest.cuts} - {paths.PRIMARY})
         tables = {name: self._follower(name) for name in names}
         versions = {name: table.epoch for name, table in tables.items()}
         for name in protocol.followers_due(manifest, versions, paths.PRIMARY):
-            self._append_follower(tables[name], manifest)
+            self._change_follower(tables[name], manifest)
 
     def _claim(
-        self, lanes: tuple[LanePosition, ...], adds: dict[str, tuple[FileRef, ...]], fruitless: int = 0
+        self,
+        lanes: tuple[LanePosition, ...],
+        adds: dict[str, tuple[FileRef, ...]],
+        fruitless: int = 0,
+        cuts: dict[str, str] | None = None,
     ) -> Manifest:
         refused: int | None = None
         while True:
@@ -138,6 +149,7 @@ class Ledger:
                 integrity=self._facts.integrity,
                 lanes=lanes,
                 adds=adds,
+                cuts=cuts or {},
                 fruitless=fruitless,
             )
             if manifests.create(self._store, manifest):
@@ -149,7 +161,7 @@ class Ledger:
             raise self._fenced
         problem: Exception | None = None
         try:
-            self._primary.append(manifest.adds.get(paths.PRIMARY, ()), manifest.epoch)
+            _change(self._primary, manifest)
         except (CommitRefused, CommitUncertain) as error:
             problem = error
         self._settle(manifest, problem)
@@ -194,14 +206,14 @@ class Ledger:
             table = self._tables.create(self._store, name, self._facts.app_id, FOLLOWER_SCHEMAS[name])
         return table
 
-    def _append_follower(self, table: TableLog, manifest: Manifest) -> None:
+    def _change_follower(self, table: TableLog, manifest: Manifest) -> None:
         try:
-            table.append(manifest.adds[table.name], manifest.epoch)
+            _change(table, manifest)
         except (CommitRefused, CommitUncertain) as error:
             table.refresh()
             if table.epoch is None or table.epoch < manifest.epoch:
                 raise EnvironmentFailure(
-                    f"The table {table.name} could not be given the files of epoch {manifest.epoch}.",
+                    f"The table {table.name} could not be given what epoch {manifest.epoch} brings.",
                     detail=str(error),
                     hint="Nothing is lost: the next start does it.",
                 ) from error
@@ -222,6 +234,14 @@ def _own_fate(epoch: int, problem: Exception | None) -> str:
     if isinstance(problem, CommitRefused):
         return f"Our epoch {epoch} was refused; nothing of it will ever be visible."
     return f"Our epoch {epoch} was either committed whole just before, or not at all; the table's history tells."
+
+
+def _change(table: TableLog, manifest: Manifest) -> None:
+    """What this epoch does to a table: take rows away, or add files; either way one entry in its log."""
+    if table.name in manifest.cuts:
+        table.cut(manifest.cuts[table.name], manifest.epoch)
+    else:
+        table.append(manifest.adds.get(table.name, ()), manifest.epoch)
 
 
 def _adds(results: list[LaneResult]) -> dict[str, tuple[FileRef, ...]]:

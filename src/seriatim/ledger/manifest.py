@@ -1,7 +1,8 @@
 """Manifests: for each epoch, the whole picture. Written once, with create-if-absent, and checked whenever read."""
 
 import hashlib
-from typing import Any, Final, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -19,22 +20,27 @@ SKIPPABLE: Final = b"\x50\x2a\x4d\x18"  # how a frame begins that zstd's readers
 SIZE_BYTES: Final = 8
 FRAME_BYTES: Final = len(SKIPPABLE) + 4 + SIZE_BYTES + hashlib.sha256().digest_size
 
+# What a column, and whatever else a number goes on to, can hold. A size or an offset is never below nothing.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Small = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Milliseconds = Annotated[int, msgspec.Meta(ge=-(2**63 // 1000), le=2**63 // 1000)]  # as microseconds, 64 bits
+
 
 class LanePosition(msgspec.Struct, frozen=True):
     """Where one partition stands: every record before `next_offset` is in the output and in the state."""
 
     topic: str
-    partition: int
+    partition: _Small
     topic_id: str
-    next_offset: int
+    next_offset: _Count
     segments: tuple[SegmentRef, ...] = ()
-    sessions: int = 0
-    quarantined: int = 0  # sessions in quarantine now
-    snapshot_offset: int | None = None  # of the newest snapshot in this partition
-    last_timestamp_ms: int = 0
-    clock_ms: int = 0  # the partition's own clock, made of record times: what idleness is measured with
+    sessions: _Count = 0
+    quarantined: _Count = 0  # sessions in quarantine now
+    snapshot_offset: _Count | None = None  # of the newest snapshot in this partition
+    last_timestamp_ms: _Milliseconds = 0
+    clock_ms: _Milliseconds = 0  # the partition's own clock, made of record times: what idleness is measured with
     counts: LaneCounts = LaneCounts()  # since the beginning
-    generation: int = 0  # how often the topic was made anew, and that was accepted
+    generation: _Small = 0  # how often the topic was made anew, and that was accepted
     retired: bool = False  # the topic was deleted: nothing more is read of it
     stopped: Failure | None = None  # the record at which the job stops
 
@@ -49,7 +55,7 @@ class Writer(msgspec.Struct, frozen=True):
     driver: str  # unique for each start of a driver
     role: Literal["run", "repair"]
     host: str
-    pid: int
+    pid: _Count
     seriatim: str
     job_sha256: str
     because: str = ""  # why this driver had to start anew, or what was repaired; empty: somebody started it
@@ -64,17 +70,19 @@ class SourceFacts(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    epoch: int
-    previous: int | None
+    epoch: _Count
+    previous: _Count | None
     job: str
-    written_at_ms: int
+    written_at_ms: _Milliseconds
     writer: Writer
     source: SourceFacts
     integrity: str
     lanes: tuple[LanePosition, ...]
     adds: dict[str, tuple[FileRef, ...]]  # by output: the files this epoch adds
+    # By output: which rows this epoch takes away, as a SQL predicate. Only a repair does that, and it adds nothing.
+    cuts: dict[str, str] = {}
     # Starts in a row, this one included, after which no epoch of records was committed: 0 in an epoch of records.
-    fruitless: int = 0
+    fruitless: _Count = 0
 
     def positions(self) -> dict[Partition, LanePosition]:
         return {lane.key: lane for lane in self.lanes}
@@ -104,6 +112,15 @@ def read(store: Store, epoch: int) -> Manifest:
     return manifest
 
 
+def history(store: Store, newest: Manifest) -> Iterator[Manifest]:
+    """The committed epochs, from this one back to the first."""
+    manifest = newest
+    yield manifest
+    while manifest.previous is not None:
+        manifest = read(store, manifest.previous)
+        yield manifest
+
+
 def unseal(data: bytes, path: str) -> Manifest:
     """Nothing is decompressed or parsed before the checksum of all that follows it agrees."""
     frame, body = data[len(SKIPPABLE) + 4 : FRAME_BYTES], data[FRAME_BYTES:]
@@ -116,9 +133,29 @@ def unseal(data: bytes, path: str) -> Manifest:
         raise _damaged(path, "its checksum does not match its content")
     try:
         text: Any = pa.decompress(body, decompressed_size=size, codec="zstd", asbytes=True)
-        return msgspec.json.decode(text, type=Manifest)
+        manifest = msgspec.json.decode(text, type=Manifest)
     except (pa.ArrowException, OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise _damaged(path, f"it can not be read ({type(error).__name__})") from error
+    impossible = _impossible(manifest)
+    if impossible:
+        raise _damaged(path, impossible)
+    return manifest
+
+
+def _impossible(manifest: Manifest) -> str:
+    """What can not be, though every value is of its type: acted on, it would spoil the table."""
+    if len(manifest.positions()) < len(manifest.lanes):
+        return "it holds a partition twice"
+    for lane in manifest.lanes:
+        counts = msgspec.structs.astuple(lane.counts)
+        if not all(0 <= count < 2**63 for count in counts) or (lane.stopped and not 0 <= lane.stopped.offset < 2**63):
+            return f"it holds impossible numbers for {lane.key}"
+    for output, files in manifest.adds.items():
+        for file in files:
+            inside = file.path.startswith(f"{output}/")
+            if not (inside and 0 <= file.size < 2**63 and 0 <= file.rows < 2**63):
+                return f"it adds an impossible file to the table {output}: {file.path[:300]!r}"
+    return ""
 
 
 def _damaged(path: str, detail: str) -> DamagedFile:

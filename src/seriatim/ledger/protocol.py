@@ -57,12 +57,13 @@ def next_epoch(last_committed: int | None, refused: int | None) -> int:
 
 
 def followers_due(manifest: Manifest, versions: Mapping[str, int | None], primary: str) -> tuple[str, ...]:
-    """The follower outputs that have files in this committed epoch and have not been given them. Idempotent: a follower
-    whose own log already names the epoch has them."""
+    """The follower outputs that get files or lose rows in this committed epoch, and have not yet. Idempotent: the log
+    of a follower that has names the epoch."""
     due = []
-    for output, files in sorted(manifest.adds.items()):
+    for output in sorted({*manifest.adds, *manifest.cuts}):
         version = versions.get(output)
-        if output != primary and files and (version is None or version < manifest.epoch):
+        news = manifest.adds.get(output) or output in manifest.cuts
+        if output != primary and news and (version is None or version < manifest.epoch):
             due.append(output)
     return tuple(due)
 
@@ -95,8 +96,14 @@ def advance(
         old = positions.get(key)
         # A topic that vanished before it could be asked has none; it is filled in when the topic answers.
         identity = (old.topic_id if old is not None else "") or topic_ids.get(key.topic, "")
-        positions[key] = _moved(old or LanePosition(key.topic, key.index, identity, 0), result, identity)
+        new = LanePosition(key.topic, key.index, identity, 0, generation=generation_of(key.topic, positions.values()))
+        positions[key] = _moved(old or new, result, identity)
     return tuple(positions[key] for key in sorted(positions))
+
+
+def generation_of(topic: str, lanes: Iterable[LanePosition]) -> int:
+    """Of a partition that is new: that of the topic's others, which may have been made anew before this one came."""
+    return max((lane.generation for lane in lanes if lane.topic == topic), default=0)
 
 
 def _moved(old: LanePosition, result: LaneResult, topic_id: str) -> LanePosition:

@@ -39,6 +39,10 @@ class TableLog(Protocol):
         """One log entry: these files and `txn(app_id, epoch)`. `CommitRefused` if the job has committed anything since
         the snapshot, be it by ourselves; entries of others do not conflict."""
 
+    def cut(self, predicate: str, epoch: int) -> None:
+        """One log entry: the rows that meet the SQL predicate are gone, and `txn(app_id, epoch)`. Refused as `append`
+        is, and where others have committed rows since."""
+
 
 class Tables(Protocol):
     """Where tables are found."""

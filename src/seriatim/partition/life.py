@@ -81,8 +81,7 @@ class SessionLife:
         if session is None:
             if isinstance(message, End):
                 return self._state.wake_ms  # the end of a session that never was says nothing
-            session = Session(name, record.offset)
-            session.watched = self._watch.get(name)
+            session = self._fresh(name, record)
         if session.quarantined:
             self._in_quarantine(session, message, record, clock_ms)
             return self._state.wake_ms
@@ -104,7 +103,7 @@ class SessionLife:
         if self._tier.on_violation == "skip":
             self._skip(refusal, name, record)
             return self._state.wake_ms
-        session = self._state.sessions.get(name) or Session(name, record.offset)
+        session = self._state.sessions.get(name) or self._fresh(name, record)
         if session.quarantined:
             self._pass_over(session, record, clock_ms)
         elif name not in self._forsaken:
@@ -157,7 +156,7 @@ class SessionLife:
 
     def quarantine(self, name: str, refusal: Refuse, record: Record, clock_ms: int) -> None:
         """By the user's order, whatever the tier does by itself."""
-        session = self._state.sessions.get(name) or Session(name, record.offset)
+        session = self._state.sessions.get(name) or self._fresh(name, record)
         if not session.quarantined:
             self._start(session, None, record, clock_ms)
             self._enter_quarantine(session, refusal, record, clock_ms)
@@ -401,6 +400,13 @@ class SessionLife:
             waiting.decoded(message)
 
     # ---- beginnings and ends ----------------------------------------------------------------------------------------
+
+    def _fresh(self, name: str, record: Record) -> Session:
+        """SUBTLE: every new session is made here. One that an earlier try met trouble with has to be taken with care
+        from its first message on, however it begins."""
+        session = Session(name, record.offset)
+        session.watched = self._watch.get(name)
+        return session
 
     def _start(self, session: Session, message: Message[Any] | None, record: Record, clock_ms: int) -> None:
         if session.name in self._state.sessions:

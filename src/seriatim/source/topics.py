@@ -27,6 +27,16 @@ _REFUSALS: Final = {
 }
 
 
+# Of a partition: deleted between two questions, or just made, or its leader is moving. The next look finds it, or not.
+_NOT_NOW: Final = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+}
+
+
 class Topic(msgspec.Struct, frozen=True):
     """`identity` is Kafka's id of the topic: deleted and made again, a topic has the same name and another id."""
 
@@ -119,7 +129,7 @@ class TopicReader:
             try:
                 found[Partition(partition.topic, partition.partition)] = future.result(timeout=ASK_SECONDS + 5).offset
             except KafkaException as error:
-                if _code(error) != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                if _code(error) not in _NOT_NOW:
                     raise self._unreachable(error) from error
         return found
 

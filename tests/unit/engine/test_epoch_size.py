@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import seriatim as s
-from seriatim.engine.admission import EpochSize, Limits
+from seriatim.engine.admission import CALM_EPOCHS, EpochSize, Limits
 from seriatim.partition.program import Program
 from seriatim.store import Store
 from seriatim.testing import EPOCH, Player, insert, snapshot
@@ -13,16 +13,27 @@ class Level(s.Row):
     id: s.Key[str]
 
 
-def test_it_is_a_quarter_after_a_failure_and_doubles_with_each_success_up_to_the_whole() -> None:
+def test_it_is_a_quarter_after_a_failure_and_doubles_up_to_half_of_what_failed() -> None:
     size = EpochSize(Limits(1_000, 70))
     size.failed()
-    size.failed()
     seen = []
-    for _ in range(6):
+    for _ in range(4):
         seen.append(size.limits.records)
         size.succeeded()
-    assert seen == [62, 124, 248, 496, 992, 1_000]
-    assert size.limits == Limits(1_000, 70) and not size.reduced
+    assert seen == [250, 500, 500, 500]
+    assert size.limits == Limits(500, 70)
+
+
+def test_after_a_while_without_trouble_it_is_whole_again() -> None:
+    size = EpochSize(Limits(1_000))
+    size.failed()
+    size.failed()
+    sizes = []
+    for _ in range(3 * CALM_EPOCHS):
+        size.succeeded()
+        sizes.append(size.limits.records)
+    assert sizes[:3] == [124, 125, 125] and sizes[-1] == 1_000
+    assert sizes == sorted(sizes)
 
 
 def test_it_never_falls_below_one_record() -> None:

@@ -117,10 +117,10 @@ def test_a_commit_of_the_older_one_during_take_over_is_taken_up(
     original = Ledger._claim
     late = [older]
 
-    def claim(self: Ledger, *arguments: Any) -> Any:
+    def claim(self: Ledger, *arguments: Any, **options: Any) -> Any:
         if late and self is not older.ledger:
             play(late.pop(), EPOCH)
-        return original(self, *arguments)
+        return original(self, *arguments, **options)
 
     monkeypatch.setattr(Ledger, "_claim", claim)
     newer = driver(tmp_path)
@@ -138,10 +138,10 @@ def test_taking_over_from_one_that_never_rests_is_given_up(
     monkeypatch.setattr(ledger_module, "TAKE_OVER_TRIES", 3)
     original = Ledger._claim
 
-    def claim(self: Ledger, *arguments: Any) -> Any:
+    def claim(self: Ledger, *arguments: Any, **options: Any) -> Any:
         if self is not older.ledger:
             play(older, add(f"{older.ledger.epoch}"), EPOCH)
-        return original(self, *arguments)
+        return original(self, *arguments, **options)
 
     monkeypatch.setattr(Ledger, "_claim", claim)
     with pytest.raises(EnvironmentFailure, match="another driver commits all the time"):

@@ -1,0 +1,164 @@
+"""What the ledger relies on in a table's log: delta-rs and the simulation's double behave alike."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from seriatim.ledger.delta import OutputTable
+from seriatim.ledger.table_log import CommitRefused, TableLog, Tables
+from seriatim.output.parquet import FileRef
+from seriatim.store import Store
+from tests.simulation.memory import MemoryStore, MemoryTables
+
+JOB, OTHER = "seriatim/job", "seriatim/other"
+FIELDS: list["pa.Field[Any]"] = [pa.field("id", pa.string(), nullable=False), pa.field("price", pa.float64())]
+SCHEMA = pa.schema(FIELDS)
+
+
+class Storage(NamedTuple):
+    store: Store
+    tables: Tables
+    visible: Callable[[], list[str]]  # by a reader of its own
+
+    def create(self, app_id: str = JOB) -> TableLog:
+        return self.tables.create(self.store, "changes", app_id, SCHEMA)
+
+    def open(self, app_id: str = JOB) -> TableLog:
+        table = self.tables.open(self.store, "changes", app_id)
+        assert table is not None
+        return table
+
+
+def delta(folder: Path) -> Storage:
+    def visible() -> list[str]:
+        return sorted(Path(uri).name for uri in DeltaTable(str(folder / "changes")).file_uris())
+
+    return Storage(Store(str(folder)), OutputTable, visible)
+
+
+def memory(_: Path) -> Storage:
+    store, tables = MemoryStore(), MemoryTables()
+
+    def visible() -> list[str]:
+        entries = tables.histories[store.table_url("changes")].entries
+        return sorted(Path(file.path).name for entry in entries for file in entry.files)
+
+    return Storage(store, tables, visible)
+
+
+@pytest.fixture(params=[delta, memory])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    made: Storage = request.param(tmp_path)
+    return made
+
+
+def file(name: str) -> tuple[FileRef, ...]:
+    return (FileRef(f"changes/{name}", 10, 1, '{"numRecords": 1}'),)
+
+
+def test_a_table_that_is_not_there_is_none(storage: Storage) -> None:
+    assert storage.tables.open(storage.store, "changes", JOB) is None
+
+
+def test_a_new_table_is_its_jobs_and_has_no_epoch(storage: Storage) -> None:
+    table = storage.create()
+    assert (table.name, table.owner, table.epoch) == ("changes", JOB, None)
+    assert table.schema().names == SCHEMA.names
+    assert storage.visible() == []
+
+
+def test_a_table_that_is_there_is_not_made_again(storage: Storage) -> None:
+    storage.create().append(file("a"), 0)
+    again = storage.create(OTHER)
+    assert again.owner == JOB
+    assert storage.open().epoch == 0
+    assert storage.visible() == ["a"]
+
+
+def test_a_commit_shows_its_files_and_its_epoch_at_once(storage: Storage) -> None:
+    table = storage.create()
+    table.append((*file("a"), *file("b")), 7)
+    assert storage.visible() == ["a", "b"]
+    assert storage.open().epoch == 7
+
+
+def test_a_commit_may_have_no_files(storage: Storage) -> None:
+    storage.create().append((), 3)
+    assert storage.open().epoch == 3
+
+
+def test_a_snapshot_does_not_move_by_itself(storage: Storage) -> None:
+    table, other = storage.create(), storage.open()
+    other.append(file("a"), 1)
+    assert (table.epoch, other.epoch) == (None, None)
+    table.refresh()
+    assert table.epoch == 1
+
+
+def test_a_commit_from_an_old_snapshot_is_refused_and_stays_refused(storage: Storage) -> None:
+    older, newer = storage.create(), storage.open()
+    newer.append(file("newer"), 1)
+    for epoch in (2, 3):
+        with pytest.raises(CommitRefused):
+            older.append(file("older"), epoch)
+    assert storage.visible() == ["newer"]
+    assert older.epoch is None
+
+
+def test_a_refresh_ends_the_refusal_which_is_why_the_ledger_never_does_it_first(storage: Storage) -> None:
+    older, newer = storage.create(), storage.open()
+    newer.append(file("newer"), 1)
+    older.refresh()
+    older.append(file("older"), 2)
+    assert storage.visible() == ["newer", "older"]
+
+
+def test_even_our_own_commit_has_to_be_looked_at_before_the_next(storage: Storage) -> None:
+    table = storage.create()
+    table.append(file("a"), 1)
+    with pytest.raises(CommitRefused):
+        table.append(file("b"), 2)
+    table.refresh()
+    table.append(file("b"), 2)
+    assert storage.visible() == ["a", "b"]
+
+
+def test_entries_of_another_job_neither_conflict_nor_count(storage: Storage) -> None:
+    table, other = storage.create(), storage.open(OTHER)
+    other.append(file("other"), 50)
+    table.append(file("ours"), 1)
+    table.refresh()
+    other.refresh()
+    assert (table.epoch, other.epoch) == (1, 50)
+    assert storage.visible() == ["other", "ours"]
+
+
+def test_the_epoch_is_that_of_the_newest_commit_not_the_highest(storage: Storage) -> None:
+    table = storage.create()
+    for epoch in (5, 3):
+        table.append((), epoch)
+        table.refresh()
+    assert table.epoch == 3
+
+
+def test_a_snapshot_keeps_its_owner_and_schema_whatever_is_committed(storage: Storage) -> None:
+    table = storage.create()
+    storage.open().append(file("a"), 1)
+    assert (table.owner, table.schema().names) == (JOB, SCHEMA.names)
+
+
+def test_a_cut_names_its_epoch_even_if_it_takes_nothing_away(storage: Storage) -> None:
+    storage.create().cut("id = 'a'", 4)
+    assert storage.open().epoch == 4
+
+
+def test_a_cut_from_an_old_snapshot_is_refused(storage: Storage) -> None:
+    older, newer = storage.create(), storage.open()
+    newer.append(file("newer"), 1)
+    with pytest.raises(CommitRefused):
+        older.cut("id = 'nobody'", 2)
+    assert storage.open().epoch == 1
