@@ -23,6 +23,7 @@ _COMMANDS: dict[str, str] = {
     "produce": "seriatim.cli.produce",
     "verify": "seriatim.cli.verify",
     "repair": "seriatim.cli.repair",
+    "history": "seriatim.cli.history",
 }
 _SUMMARIES: dict[str, str] = {
     "run": "Run a job.",
@@ -35,7 +36,8 @@ _SUMMARIES: dict[str, str] = {
     "init": "Write a small job file that runs.",
     "produce": "Simulated capture sites, against any broker.",
     "verify": "Check the table against Kafka, independently.",
-    "repair": "Go on where a job stopped, on your word.",
+    "repair": "Go on where a job stopped, or set it back, on your word.",
+    "history": "What happened to a job: starts, repairs, incidents, versions.",
 }
 
 

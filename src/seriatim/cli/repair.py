@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from seriatim.model import Partition
+    from seriatim.loader import JobRef
+    from seriatim.tools.repair import Request
 
 
 @click.command(
     epilog="\b\nExamples:\n"
     "  seriatim repair books.py --skip-record capture-1/0:4711\n"
     '  seriatim repair books.py --skip-record capture-1/0:4711 --why "broken by release 12" --apply\n'
-    '  seriatim repair books.py --accept-recreated capture-1 --why "moved cluster" --apply'
+    '  seriatim repair books.py --accept-recreated capture-1 --why "moved cluster" --apply\n'
+    "  seriatim repair books.py --to time:2026-11-18T20:00:00Z --topics capture-1"
 )
 @click.argument("job_file", metavar="JOB")
 @click.option("--accept-recreated", multiple=True, metavar="TOPIC", help="Read a topic that was made anew.")
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 @click.option("--skip-record", multiple=True, metavar="TOPIC/PARTITION:OFFSET", help="Pass over a record.")
 @click.option("--replace", metavar="FILE", help="Take these records instead: what `incidents --export` wrote, mended.")
 @click.option("--quarantine", multiple=True, metavar="SESSION", help="Nothing of it until its next snapshot.")
+@click.option("--to", "goal", metavar="GOAL", help="Set back: last-snapshot, epoch:N, time:..., or places.")
+@click.option("--topics", multiple=True, metavar="TOPIC", help="With --to: only these.")
 @click.option("--why", metavar="TEXT", help="Recorded with your name; needed with --apply.")
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without this nothing is changed.")
 def repair(
@@ -31,10 +35,12 @@ def repair(
     skip_record: tuple[str, ...],
     replace: str | None,
     quarantine: tuple[str, ...],
+    goal: str | None,
+    topics: tuple[str, ...],
     why: str | None,
     do_it: bool,
 ) -> None:
-    """Go on where JOB stopped: shows what would be done, and with --apply does it in one commit.
+    """Go on where JOB stopped, or set it back (--to): shows what would be done, and with --apply does it in one commit.
 
     A driver that runs meanwhile goes on from there by itself. `seriatim incidents` tells what was done and why.
     """
@@ -44,6 +50,7 @@ def repair(
     from seriatim.loader import read_job_file
     from seriatim.tools import repair as tool
     from seriatim.tools.dead_letters import read_replacements
+    from seriatim.tools.rewind import read_place
 
     if do_it and not (why and why.strip()):
         raise ConfigurationError("A repair needs a reason.", hint='Add --why "...": it is recorded with your name.')
@@ -52,12 +59,15 @@ def repair(
         accept_recreated=accept_recreated,
         accept_loss=accept_loss,
         retire=retire,
-        skip=tuple(_place(text) for text in skip_record),
+        skip=tuple(read_place(text) for text in skip_record),
         quarantine=quarantine,
         replace=() if replace is None else read_replacements(replace),
         who=getpass.getuser(),
         why=(why or "(no reason given yet)").strip(),
     )
+    if goal is not None:
+        _set_back(ref, goal, topics, request, do_it)
+        return
     if not do_it:
         for step in tool.show(ref.load(), request):
             click.echo(f"would: {step.says}")
@@ -69,17 +79,24 @@ def repair(
     click.echo(f"epoch {manifest.epoch}. Start the job again if it does not run.")
 
 
-def _place(text: str) -> "tuple[Partition, int]":
+def _set_back(ref: "JobRef", text: str, topics: tuple[str, ...], request: "Request", do_it: bool) -> None:
     from seriatim.errors import ConfigurationError
-    from seriatim.model import Partition
+    from seriatim.tools import rewind
 
-    place, _, offset = text.rpartition(":")
-    topic, _, index = place.rpartition("/")
-    if not (topic and index.isdecimal() and offset.isdecimal()):
+    if request.ordered:
         raise ConfigurationError(
-            f"{text!r} is not the place of a record.", hint="Write TOPIC/PARTITION:OFFSET, such as capture-1/0:4711."
+            "--to goes with --topics and --why only.", hint="Set the job back first, then give the other orders."
         )
-    return Partition(topic, int(index)), int(offset)
+    goal, job = rewind.read_goal(text), ref.load()
+    if not do_it:
+        for move in rewind.show(job, goal, topics):
+            click.echo(f"would set back {move}")
+        click.echo("Nothing was changed. Add --apply to do it.")
+        return
+    manifest, moves = rewind.apply(job, ref, goal, topics, request.says(f"Set back to {text}."))
+    for move in moves:
+        click.echo(f"set back {move}")
+    click.echo(f"epoch {manifest.epoch}. Start the job again if it does not run.")
 
 
 COMMANDS = {"repair": repair}

@@ -31,6 +31,7 @@ def status(target: str, as_json: bool) -> None:
         ("storage", found.storage),
         ("epoch", f"{found.epoch}, committed {render.moment(found.committed_at_ms)}"),
         ("driver", f"process {found.writer.pid} on {found.writer.host}, seriatim {found.writer.seriatim}"),
+        *([("restarted", found.writer.because)] if found.writer.because else []),
         ("integrity", found.integrity),
         ("messages", _counts(found.counts)),
         ("rows", f"{found.counts.rows:,}"),

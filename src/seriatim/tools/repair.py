@@ -40,6 +40,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     who: str
     why: str
 
+    @property
+    def ordered(self) -> bool:
+        return bool(
+            self.accept_recreated or self.accept_loss or self.retire or self.skip or self.quarantine or self.replace
+        )
+
     def says(self, what: str) -> str:
         return f"{what} Ordered by {self.who}: {self.why}"
 

@@ -1,0 +1,189 @@
+"""Deaths and damage on the real thing: memory that does not suffice, executors that are killed, state that is lost."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seriatim import failpoint
+from seriatim.ledger.ledger import read_manifest
+from seriatim.observe.history import read_history
+from seriatim.observe.target import find_target
+from seriatim.store import Store
+from tests.integration.harness import Command, Site, Told, eventually, run_here, status_of
+from tests.integration.test_spark import busy_session, fold
+
+pytestmark = pytest.mark.spark
+Start = Callable[..., Command]
+
+# Keeps 100 kB for each message it has seen in this process, as a leak would; each task has a process of its own.
+GREEDY = """
+    import os, signal
+
+    HOARD: list[bytes] = []
+
+    class Level(s.Row):
+        id: s.Key[str]
+        price: float
+        size: float
+
+    class Greedy(s.RebuildTable[Level]):
+        def apply(self, state, message):
+            HOARD.append(os.urandom(100_000))
+            if len(HOARD) > 3_000:
+                os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory runs out
+            return super().apply(state, message)
+    """
+MESSAGES = 12_000
+
+
+def test_a_backlog_that_does_not_fit_into_memory_is_worked_off_in_smaller_epochs(site: Site) -> None:
+    site.create_topic("a", 1)
+    site.send(busy_session("s", MESSAGES, topic="a"))
+    job_file = site.job_file(
+        row=GREEDY,
+        operator="Greedy(Level)",
+        extra='spark={"spark.python.worker.reuse": "false"}',
+    )
+    told = run_here(job_file, max_records=MESSAGES)
+    assert told.errors, "the whole backlog does not fit: otherwise this proves nothing"
+    assert sum(report.records for report in told.reports) == MESSAGES
+    assert max(report.records for report in told.reports) < MESSAGES / 2
+    assert len(site.changes()) == 5 + MESSAGES - 1
+    fold(site.changes())
+    because = [chapter.because for chapter in read_history(find_target(str(site.storage))) if chapter.because]
+    assert because and "EngineFailure" in because[0], "why it was tried again is in the history"
+
+
+def test_a_driver_that_dies_of_each_epoch_gets_through_with_smaller_ones(site: Site, command: Start) -> None:
+    site.create_topic("a", 1)
+    site.send(busy_session("s", 4_000, topic="a"))
+    job_file = site.job_file()
+    for _ in range(3):
+        killed = command("run", str(job_file), "--until-caught-up", SERIATIM_KILL_AT=failpoint.BEFORE_STAGING)
+        assert killed.ends() == -signal.SIGKILL, killed.text
+    told = run_here(job_file, max_records=4_000)
+    assert [report.records for report in told.reports][:2] == [62, 124], "three starts without an epoch: a 64th"
+    assert sum(report.records for report in told.reports) == 4_000
+
+
+def test_a_state_segment_that_is_lost_is_had_again_and_the_content_is_that_of_an_undisturbed_run(site: Site) -> None:
+    site.create_topic("a", 2)
+    records = [list(busy_session(f"s{index}", 2_000, partition=index, topic="a")) for index in range(2)]
+    for each in records:
+        site.send(each[:1_500])
+    job_file = site.job_file()
+    run_here(job_file, max_records=600)
+    manifest = read_manifest(Store(str(site.storage)))
+    assert manifest is not None
+    for lane in manifest.lanes:
+        (site.storage / lane.segments[-1].path).unlink()
+    for each in records:
+        site.send(each[1_500:])
+    told = run_here(job_file, max_records=600)
+    assert {lane.partition.index for lane in told.rebuilds} == {0, 1}
+    assert sum(report.records for report in told.reports) == 1_000
+    assert len(site.changes()) == 2 * (5 + 1_999)
+    fold(site.changes())
+
+
+# ---- a real cluster of two worker processes -------------------------------------------------------------------------
+
+CLUSTER = (
+    'spark={"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "700m", '
+    '"spark.speculation": "true", "spark.speculation.multiplier": "1.01", "spark.speculation.quantile": "0.1", '
+    '"spark.speculation.minTaskRuntime": "50ms"}'
+)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    import pyspark
+
+    monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
+    yield
+
+
+def test_executors_and_workers_that_are_killed_and_tasks_that_run_twice_double_nothing(
+    site: Site, cluster: None, command: Start
+) -> None:
+    site.create_topic("a", 5)
+    total = 5 * 12_000
+    for index in range(5):
+        site.send(busy_session(f"s{index}", 12_000, partition=index, topic="a"))
+    job_file = site.job_file(extra=CLUSTER)
+    running = command("run", str(job_file), "--max-records-per-epoch", "6000", "--epoch-interval", "1s")
+    running.says("epoch 1:")
+    for kill, kind in enumerate(("CoarseGrainedExecutorBackend", "pyspark.daemon", "CoarseGrainedExecutorBackend")):
+        before = status_of(site.folder, site.storage)
+        assert before["lag"] > 0, "the run had finished before the kill: it proves nothing"
+        eventually(partial(_kill_one, running.process.pid, kind), f"a {kind} to kill")
+        eventually(partial(_beyond, site, before["epoch"]), f"progress after kill {kill}")
+    eventually(lambda: status_of(site.folder, site.storage)["lag"] == 0, "the end", seconds=240)
+    running.process.send_signal(signal.SIGTERM)
+    assert running.ends(120) == 0, running.text
+    assert status_of(site.folder, site.storage)["counts"]["records"] == total
+    assert len(site.changes()) == 5 * (5 + 11_999)
+    fold(site.changes())
+
+
+def _beyond(site: Site, epoch: int) -> bool:
+    return bool(status_of(site.folder, site.storage)["epoch"] > epoch)
+
+
+def _kill_one(ancestor: int, words: str) -> bool:
+    for pid in _descendants(ancestor):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            if words in line:
+                os.kill(pid, signal.SIGKILL)
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return False
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            children = [int(child) for child in (thread / "children").read_text().split()]
+        except FileNotFoundError:
+            continue
+        for child in children:
+            found += [child, *_descendants(child)] if Path(f"/proc/{child}").exists() else []
+    return found
+
+
+def test_a_running_job_is_set_back_and_comes_to_the_same_rows_again(site: Site, command: Start) -> None:
+    from seriatim.engine.stopping import StopFlag
+
+    site.create_topic("a", 2)
+    for index in range(2):
+        site.send(busy_session(f"s{index}", 2_000, partition=index, topic="a"))
+    job_file = site.job_file()
+    run_here(job_file, max_records=500)
+    names = [name for name in site.changes()[0] if name != "_timestamp"]
+    wanted = [[change[name] for name in names] for change in site.changes()]
+    told, stop = Told(), StopFlag()
+    thread = threading.Thread(target=lambda: run_here(job_file, until_caught_up=False, told=told, stop=stop))
+    thread.start()
+    try:
+        eventually(lambda: told.views, "the driver runs")
+        shown = command("repair", str(job_file), "--to", f"{site.prefix}a/0:700")
+        assert shown.ends() == 0 and "back to 500" in shown.text and "Nothing was changed" in shown.text, shown.text
+        arguments = ("repair", str(job_file), "--to", f"{site.prefix}a/0:700,{site.prefix}a/1:0")
+        done = command(*arguments, "--why", "a test", "--apply")
+        assert done.ends() == 0, done.text
+        eventually(lambda: sum(report.records for report in told.reports) >= 3_500, "the driver reads it again")
+    finally:
+        stop.set("the test")
+        thread.join(60)
+    assert [[change[name] for name in names] for change in site.changes()] == wanted
+    history: Any = command("history", str(site.storage))
+    assert history.ends() == 0 and "set back" in history.text and "a test" in history.text, history.text

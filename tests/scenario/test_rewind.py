@@ -1,0 +1,180 @@
+"""A repair sets positions, state and all tables back at once; the job then comes to the same rows again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seriatim.errors import ConfigurationError
+from seriatim.ledger.ledger import Ledger
+from seriatim.ledger.manifest import Manifest
+from seriatim.model import Partition
+from seriatim.observe.history import read_history
+from seriatim.observe.target import Target
+from seriatim.testing import EPOCH, Outcome, Player, delete, insert, snapshot
+from seriatim.tools.rewind import (
+    Goal,
+    ToEpoch,
+    ToLastSnapshot,
+    ToMoment,
+    ToOffsets,
+    cuts,
+    moved,
+    plan_moves,
+    read_goal,
+)
+from tests.scenario.test_rebuild import played_in, script
+
+PLACE = Partition("capture-test", 0)
+GOALS: dict[str, Goal] = {
+    "last snapshot": ToLastSnapshot(),
+    "epoch": ToEpoch(9),
+    "time": ToMoment(17),
+    "offsets": ToOffsets({PLACE: 21}),
+    "the very beginning": ToOffsets({PLACE: 0}),
+}
+
+
+def told(played: Player) -> tuple[Any, ...]:
+    outcome = Outcome(played.program, played.store, played.ledger)
+    tables = {name: sorted((row.id, row.price) for row in table) for name, table in outcome.states.items()}
+    incidents = [{**each, "value": None} for each in outcome.incidents]
+    return outcome.rows, outcome.session_events, incidents, outcome.counts, tables
+
+
+def set_back(played: Player, goal: Goal, topics: tuple[str, ...] = ()) -> None:
+    played.start()
+    assert played.ledger.manifest is not None
+    spans = dict(played.log.spans(lane.key for lane in played.ledger.lanes))
+    moves = plan_moves(played.store, played.ledger.manifest, goal, spans, topics)
+    played.ledger.cut_back(moved(played.ledger.lanes, moves), cuts(moves))
+
+
+@pytest.mark.parametrize("name", GOALS)
+def test_after_a_repair_the_job_comes_to_the_same_rows_again(tmp_path: Path, name: str) -> None:
+    played = played_in(tmp_path, script())
+    wanted = told(played)
+    set_back(played, GOALS[name])
+    rows = Outcome(played.program, played.store, played.ledger).rows
+    assert len(rows) < len(wanted[0])
+    position = {lane.key: lane.next_offset for lane in played.ledger.lanes}
+    assert all(row["_offset"] < position[Partition(row["_topic"], row["_partition"])] for row in rows)
+    played.start()
+    played.catch_up()
+    assert told(played) == wanted
+
+
+def test_each_goal_goes_back_far_enough_and_no_further_than_an_epoch(tmp_path: Path) -> None:
+    played = played_in(tmp_path, script())
+    set_back(played, ToOffsets({PLACE: 21}))
+    positions = {lane.key.index: lane.next_offset for lane in played.ledger.lanes}
+    assert positions == {0: 20, 1: 50}
+    set_back(played, ToMoment(9))
+    assert max(lane.last_timestamp_ms for lane in played.ledger.lanes) == 9
+
+
+class PowerCutError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("moment", ["before the commit", "after the commit", "between the followers"])
+def test_a_repair_that_is_killed_and_run_again_gives_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    played = played_in(tmp_path, script())
+    wanted = told(played)
+
+    def die(*_: Any) -> Any:
+        raise PowerCutError
+
+    with monkeypatch.context() as patched:
+        if moment == "before the commit":
+            patched.setattr(Ledger, "_commit", _dying_at_cut(Ledger._commit))
+        elif moment == "after the commit":
+            patched.setattr(Ledger, "roll_followers_forward", _dying_after_cut(Ledger.roll_followers_forward))
+        else:
+            patched.setattr(Ledger, "_change_follower", die)
+        with pytest.raises(PowerCutError):
+            set_back(played, ToEpoch(9))
+    if moment == "before the commit":
+        played.start()
+        assert told(played) == wanted, "nothing had happened"
+        set_back(played, ToEpoch(9))
+    played.start()
+    outcome = Outcome(played.program, played.store, played.ledger)
+    position = {lane.partition: lane.next_offset for lane in played.ledger.lanes}
+    for rows, place, offset in (
+        (outcome.rows, "_partition", "_offset"),
+        (outcome.session_events, "partition", "offset"),
+    ):
+        assert rows and all(row[offset] < position[row[place]] for row in rows)
+    played.catch_up()
+    assert told(played) == wanted
+
+
+def _dying_at_cut(commit: Callable[[Ledger, Manifest], None]) -> Callable[[Ledger, Manifest], None]:
+    def dying(ledger: Ledger, manifest: Manifest) -> None:
+        if manifest.cuts:
+            raise PowerCutError
+        commit(ledger, manifest)
+
+    return dying
+
+
+def _dying_after_cut(roll: Callable[[Ledger], None]) -> Callable[[Ledger], None]:
+    def dying(ledger: Ledger) -> None:
+        if ledger.manifest is not None and ledger.manifest.cuts:
+            raise PowerCutError
+        roll(ledger)
+
+    return dying
+
+
+def test_what_kafka_no_longer_has_can_not_be_gone_back_to(tmp_path: Path) -> None:
+    played = played_in(tmp_path, script())
+    played.log.delete_before("capture-test", 0, 30)
+    epoch = played.ledger.epoch
+    with pytest.raises(ConfigurationError, match="capture-test/0 can not be set back so far: Kafka holds"):
+        set_back(played, ToEpoch(9))
+    set_back(played, ToOffsets({PLACE: 40}))
+    assert played.ledger.epoch is not None and epoch is not None and played.ledger.epoch > epoch
+
+
+@pytest.mark.parametrize(
+    ("goal", "words"),
+    [(ToEpoch(10_000), "is not in the past"), (ToOffsets({Partition("other", 0): 1}), "nothing to set back")],
+)
+def test_a_goal_that_means_nothing_is_refused(tmp_path: Path, goal: Goal, words: str) -> None:
+    played = played_in(tmp_path, [snapshot("s", []), EPOCH])
+    with pytest.raises(ConfigurationError, match=words):
+        set_back(played, goal)
+
+
+def test_goals_are_read_from_text() -> None:
+    assert read_goal("last-snapshot") == ToLastSnapshot()
+    assert read_goal("epoch:12") == ToEpoch(12)
+    assert read_goal("time:1970-01-01T00:00:01Z") == ToMoment(1_000)
+    assert read_goal("a/0:5,b/1:7") == ToOffsets({Partition("a", 0): 5, Partition("b", 1): 7})
+    for wrong in ("yesterday", "epoch:x", "time:soon", "a/0:5;b/1:7"):
+        with pytest.raises(ConfigurationError):
+            read_goal(wrong)
+
+
+def test_history_tells_records_starts_and_repairs(tmp_path: Path) -> None:
+    played = played_in(tmp_path, [snapshot("s", []), EPOCH, insert("s", {"id": "a"}), EPOCH])
+    for step in (insert("s", {"id": "b"}), insert("s", {"id": "b"}), EPOCH, delete("s", {"id": "a"}), EPOCH):
+        played.play(step)
+    set_back(played, ToEpoch(2))
+    chapters = read_history(Target(played.store, None))
+    assert [(one.what, one.records, one.incidents) for one in chapters] == [
+        ("started", 0, 0),
+        ("records", 5, 1),
+        ("started", 0, 0),
+        ("set back", -3, -1),
+    ]
+    assert [(one.what, one.records) for one in read_history(Target(played.store, None), epochs_max=3)] == [
+        ("records", 1),
+        ("started", 0),
+        ("set back", -3),
+    ]
