@@ -1,7 +1,7 @@
 # `make` prints what there is to make. Each target sets up what it needs; after the first time that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check simulate fuzz bench bench-quick clean
+.PHONY: help setup demo test test-fast check simulate fuzz chaos bench bench-quick clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -26,6 +26,9 @@ test-fast: setup ## run the unit tests only
 
 simulate: setup ## kill drivers and break storage at random: SEEDS=10000 tries so many, SEED=7 replays one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(PLANT),--plant $(PLANT))
+
+chaos: setup ## kill drivers, workers, executors and the broker, at full size: about half an hour
+	$(BIN)/pytest tests/chaos --timeout 900 --durations=0
 
 fuzz: setup ## give every reader hostile input for SECONDS=60 seconds; prints executions and the input that failed
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))

@@ -122,8 +122,8 @@ def test_executors_and_workers_that_are_killed_and_tasks_that_run_twice_double_n
     for kill, kind in enumerate(("CoarseGrainedExecutorBackend", "pyspark.daemon", "CoarseGrainedExecutorBackend")):
         before = status_of(site.folder, site.storage)
         assert before["lag"] > 0, "the run had finished before the kill: it proves nothing"
-        eventually(partial(_kill_one, running.process.pid, kind), f"a {kind} to kill")
-        eventually(partial(_beyond, site, before["epoch"]), f"progress after kill {kill}")
+        eventually(partial(kill_one, running.process.pid, kind), f"a {kind} to kill")
+        eventually(partial(beyond, site, before["epoch"]), f"progress after kill {kill}")
     eventually(lambda: status_of(site.folder, site.storage)["lag"] == 0, "the end", seconds=240)
     running.process.send_signal(signal.SIGTERM)
     assert running.ends(120) == 0, running.text
@@ -132,11 +132,11 @@ def test_executors_and_workers_that_are_killed_and_tasks_that_run_twice_double_n
     fold(site.changes())
 
 
-def _beyond(site: Site, epoch: int) -> bool:
+def beyond(site: Site, epoch: int) -> bool:
     return bool(status_of(site.folder, site.storage)["epoch"] > epoch)
 
 
-def _kill_one(ancestor: int, words: str) -> bool:
+def kill_one(ancestor: int, words: str) -> bool:
     for pid in _descendants(ancestor):
         try:
             line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")

@@ -29,6 +29,7 @@ from seriatim.store import Store
 WAIT_FOR_TOPICS_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 0.05  # between two looks at least, where the job wants epochs as fast as they go
 GUARD_SECONDS: Final = 60.0  # between two looks at retention
+CHECK_SECONDS: Final = 2.0  # between two looks of an idle driver at whether it is still the job's
 BACKOFF_FIRST_SECONDS: Final = 1.0
 BACKOFF_MAX_SECONDS: Final = 60.0
 FAILURES_MAX: Final = 12  # in a row, without one epoch between them
@@ -64,6 +65,7 @@ class Supervisor:
         self._topics = TopicReader(job.source)
         self._retention = RetentionReader(job.source)
         self._guarded_at: float | None = None
+        self._checked_at = 0.0
         self._engine = SparkEngine(job, ref, self._store, stop, Path(".seriatim") / job.name / "spark.log")
         self._failures = 0
         self._size = EpochSize(options.limits)
@@ -113,10 +115,18 @@ class Supervisor:
                 self._listener.epoch(report, lag)
             if self._options.until_caught_up and _reached(goal, positions, view):
                 return
+            if report is None:
+                self._check(ledger)
             if not lag:
                 rest = self._options.epoch_seconds - (clock.monotonic() - started)
                 self._stop.wait(max(rest, IDLE_SECONDS))
             view = rounds.look()
+
+    def _check(self, ledger: Ledger) -> None:
+        now = clock.monotonic()
+        if now - self._checked_at >= CHECK_SECONDS:
+            self._checked_at = now
+            ledger.check()
 
     def _wait_for_topics(self, rounds: Rounds) -> View:
         view = rounds.look()

@@ -119,6 +119,24 @@ class Ledger:
         failpoint.reach(failpoint.AFTER_FOLLOWERS)
         return manifest
 
+    def check(self) -> None:
+        """Raises `Fenced` if another driver, or a repair, has committed since we did. A driver with nothing to commit
+        would not find out otherwise."""
+        if self._fenced is None:
+            self._primary.refresh()
+            if self._primary.epoch != self.epoch:
+                self._fenced = self._overtaken(f"It committed epoch {self._primary.epoch}; we had nothing to commit.")
+        if self._fenced is not None:
+            raise self._fenced
+
+    def _overtaken(self, detail: str, **fields: int) -> Fenced:
+        return Fenced(
+            f"Another driver of the job {self._facts.name} has taken over.",
+            detail=detail,
+            hint="Only one driver may run a job. Stop this one, or the other.",
+            **fields,
+        )
+
     def roll_followers_forward(self) -> None:
         """Give the followers the files of the last committed epoch, if they have not got them."""
         manifest = self.manifest
@@ -185,12 +203,8 @@ class Ledger:
             self.manifest = manifest
         elif isinstance(fate, protocol.Overtaken):
             # SUBTLE: to find this out we looked at the newer log. Nothing may ever be committed from that snapshot.
-            self._fenced = Fenced(
-                f"Another driver of the job {self._facts.name} has taken over.",
-                detail=f"It committed epoch {fate.by_epoch}. {_own_fate(manifest.epoch, problem)}",
-                hint="Only one driver may run a job. Stop this one, or the other.",
-                epoch=manifest.epoch,
-            )
+            detail = f"It committed epoch {fate.by_epoch}. {_own_fate(manifest.epoch, problem)}"
+            self._fenced = self._overtaken(detail, epoch=manifest.epoch)
             raise self._fenced
         else:
             raise EnvironmentFailure(

@@ -184,3 +184,16 @@ def test_epochs_are_never_used_twice(older: Player, tmp_path: Path) -> None:
     epochs = [int(entry["seriatim.epoch"]) for entry in reversed(log) if "seriatim.epoch" in entry]
     assert epochs == sorted(set(epochs))
     assert len(list(newer.store.names(paths.EPOCHS))) > len(epochs)
+
+
+def test_a_driver_with_nothing_to_commit_finds_out_that_it_was_overtaken(tmp_path: Path) -> None:
+    older = driver(tmp_path)
+    older.ledger.check()
+    newer = driver(tmp_path)
+    for _ in range(2):
+        with pytest.raises(Fenced, match="has taken over"):
+            older.ledger.check()
+    newer.ledger.check()
+    play(older, add("a"))
+    with pytest.raises(Fenced):
+        older.engine.run_epoch()
