@@ -126,11 +126,11 @@ def test_workers_and_executors(
 
     monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
     job_file = site.job_file(extra=CLUSTER)
-    running = command("run", str(job_file), "--max-records-per-epoch", str(EPOCH), "--epoch-interval", "1s")
+    running = command("run", str(job_file), "--max-records-per-epoch", str(EPOCH // 5))
     running.says("epoch 1:")
     for _ in range(KILLS):
         epoch = not_finished(site)
-        eventually(partial(kill_one, running.process.pid, victim), f"a {victim} to kill")
+        eventually(partial(kill_one, running.process.pid, victim), f"a {victim} to kill, in:\n{running.text}")
         eventually(partial(beyond, site, epoch), "progress after the kill")
     running.process.send_signal(signal.SIGTERM)
     assert running.ends(120) == 0, running.text
@@ -142,13 +142,14 @@ def test_the_broker(
     chaotic: broker.BrokerInfo, site: Site, command: Callable[..., Command], undisturbed: str, tmp_path: Path
 ) -> None:
     job_file = site.job_file()
-    running = command("run", str(job_file), "--max-records-per-epoch", "500", "--epoch-interval", "1s")
+    running = command("run", str(job_file), "--max-records-per-epoch", str(EPOCH // 10))
     running.says("epoch 1:")
     for _ in range(KILLS):
         epoch = not_finished(site)
         info = broker.status(chaotic.folder)
         assert info is not None
         os.kill(info.pid, signal.SIGKILL)
+        eventually(lambda: broker.status(chaotic.folder) is None, "the broker is dead")
         again: Any = broker.start(chaotic.folder)
         assert again.bootstrap == chaotic.bootstrap
         eventually(partial(beyond, site, epoch), "progress after the kill")

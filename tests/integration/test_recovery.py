@@ -137,7 +137,7 @@ def beyond(site: Site, epoch: int) -> bool:
 
 
 def kill_one(ancestor: int, words: str) -> bool:
-    for pid in _descendants(ancestor):
+    for pid in reversed(_descendants(ancestor)):  # the youngest: a worker rather than the daemon that forks them
         try:
             line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
             if words in line:

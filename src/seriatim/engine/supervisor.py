@@ -16,7 +16,7 @@ from seriatim.engine.round import Rounds, View
 from seriatim.engine.spark import Abandoned, SparkEngine
 from seriatim.engine.stopping import StopFlag
 from seriatim.engine.survey import Orders, Policy
-from seriatim.errors import DamagedFile, EngineFailure, Fenced, SeriatimError
+from seriatim.errors import DamagedFile, EngineFailure, EnvironmentFailure, Fenced, SeriatimError
 from seriatim.job import Job
 from seriatim.ledger.ledger import JobFacts, Ledger, read_manifest
 from seriatim.ledger.manifest import SourceFacts
@@ -83,10 +83,8 @@ class Supervisor:
                     return
                 except Abandoned:
                     return
-                except DamagedFile as error:
-                    self._rebuild(error)
                 except SeriatimError as error:
-                    self._back_off(error)
+                    self._recover(error)
         finally:
             self._engine.close()
 
@@ -152,6 +150,16 @@ class Supervisor:
             return
         if low := [one for one in found if one.low]:
             self._listener.retention_low(low)
+
+    def _recover(self, error: SeriatimError) -> None:
+        """Whatever mends it; raises what can not be mended."""
+        try:
+            if isinstance(error, DamagedFile):
+                self._rebuild(error)
+                return
+        except EnvironmentFailure as trouble:
+            error = trouble
+        self._back_off(error)
 
     def _rebuild(self, error: DamagedFile) -> None:
         """A state segment is missing or damaged: have it again, or raise what tells that it can not be had."""
