@@ -1,272 +1,408 @@
 """One partition's records folded into dictionaries, naively: what the table must hold, for `verify`.
 
-Written apart from the way of a record through the pipeline, and must never import it: two ways that share no code are
-unlikely to share a mistake. The rules are the documented ones of the JSON envelope, RebuildTable and Strict.
+Written apart from the way of a record through the pipeline, and must never import it. It judges for itself by the
+documented rules. What it can not know by itself it takes from what the job has told (`Testimony`): that a session was
+put into quarantine here, or expired there. In between nothing may come out, so nothing escapes the comparison.
+
+Where it can not follow a session (the log has lost its beginning, messages wait for others), the session is *in the
+dark*: the output alone is folded, and from the next whole snapshot on everything must be exact again.
 """
 
-import base64
-import json
-import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from datetime import UTC, date, datetime
-from decimal import Decimal
-from operator import itemgetter
-from typing import Any, Final
-
-import pyarrow as pa
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
 
 from seriatim.errors import Violation
+from seriatim.tools.naive_messages import (
+    CLOSED,
+    DARK,
+    KNOWN,
+    KNOWN_AFTER,
+    ROW_CHANGES,
+    Chunks,
+    Rules,
+    Told,
+    place,
+    read_json,
+    session_of,
+    starts_snapshot,
+)
+from seriatim.tools.naive_table import Change, NaiveTable, Rows, Tables, differences
+from seriatim.tools.verify_testimony import NOT_KEPT, NOTHING_TOLD, Here, Testimony
 
 Record = tuple[int, int, bytes | None, bytes | None]  # offset, milliseconds, key, value
 Fact = tuple[Any, ...]  # offset, position, milliseconds, session, sequence, op, cause, row: one change that must exist
-Row = tuple[Any, ...]  # values in the order of the table's own columns
-Tables = dict[str, dict[Hashable, Row]]  # rows by key, by session
 
+IN_QUARANTINE: Final = "their session was in quarantine"
+BEFORE_SNAPSHOT: Final = "they came before their session's next snapshot"
 
-def _refuse_constant(name: str) -> Any:
-    raise Violation(f"{name} is not JSON")
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+_BROKEN: Final = (Violation, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class _Session:
-    __slots__ = ("chunks", "rows", "sequence")
+    __slots__ = ("chunks", "dark", "held", "highest", "odd", "proven", "quarantined", "rows", "sequence", "table")
 
     def __init__(self) -> None:
-        self.rows: dict[Hashable, Row] = {}
+        self.rows: Rows = {}
         self.sequence: int | None = None
-        self.chunks: list[Any] = []
+        self.highest: int | None = None  # of the numbers that came while in the dark
+        self.chunks = Chunks()
+        self.table = False  # has had a snapshot
+        self.proven = False  # the next snapshot must say what the table says
+        self.quarantined = self.dark = False
+        self.held: list[tuple[Told, int]] = []
+        self.odd = False
+
+    def settle(self) -> None:
+        self.odd = self.quarantined or self.dark or bool(self.held)
 
 
 class NaiveFold:
-    """One partition's records folded into dictionaries, with a note of every change. Stops at a refused record.
-
-    `cut_off`: the log does not start at 0, so a session is only known from its first whole snapshot on.
-    """
+    """A note of every change that must exist (`facts`), and the tables at the end. Stops at a record that no job could
+    have passed. `cut_off`: the log does not start at 0, so every session begins in the dark."""
 
     def __init__(
         self,
-        columns: Sequence[str],
-        key_columns: Sequence[str],
-        defaults: Mapping[str, Any],
-        converters: Mapping[str, Callable[[Any], Any]],
+        table: NaiveTable,
+        rules: Rules = Rules(),  # noqa: B008 (frozen)
+        testimony: Testimony = NOTHING_TOLD,
+        *,
         cut_off: bool = False,
+        read: Callable[[Record], Any] | None = None,
+        readable: Callable[[Record], bool] = lambda record: True,
+        takes: Callable[[str], bool] | None = None,
     ) -> None:
-        self._columns = tuple(columns)
-        self._places = {column: place for place, column in enumerate(columns)}
-        converted = _converted(defaults, converters)
-        self._defaults = [converted.get(column) for column in columns]
-        self._key_of: Callable[[Any], Hashable] = itemgetter(*key_columns)
-        self._converters = converters
-        self._cut_off = cut_off
+        self._table = table
+        self._rules = rules
+        self._testimony = testimony
+        self._cut_off = cut_off or rules.by_time
+        self._read: Any = read or read_json
+        self._readable = readable
+        self._takes = takes
         self._sessions: dict[str, _Session] = {}
         self._known: set[str] = set()
+        self._here: Here | None = None  # what was told of the record at hand
+        self._place = (-1, 0)  # offset of the last fact that `_emit` wrote, and its record's next position
         self.facts: list[Fact] = []
-        self._unchecked: set[int] = set()  # offsets
         self.names: set[str] = set()
         self._names: dict[bytes | None, str] = {}  # by Kafka key
         self.messages = 0
+        self.passed_over: Counter[str] = Counter()  # messages that were not followed, by why
+        self.shared: set[int] = set()  # offsets at which sessions that are not looked at may have changes too
+        self.complaints: list[str] = []
         self.refusal: str | None = None
+        for name in testimony.quarantined_at_start:
+            self._enter(name).quarantined = True
+            self._sessions[name].settle()
 
     def feed(self, records: Sequence[Record]) -> None:
-        """Measured: 4.1 us a record, of which JSON takes 1.2."""
-        parse, names = _DECODER.raw_decode, self._names
-        for offset, time_ms, key, value in records:
+        """Measured: see docs/operations.md, Verification."""
+        read, names, sessions, takes = self._read, self._names, self._sessions, self._takes
+        changes_of, testimony = self._table.changes, self._testimony
+        for given in records:
+            record = given
+            offset, time_ms, key, value = record
             if self.refusal is not None:
                 return
             self.messages += 1
-            if value is None:
-                continue
+            name = names.get(key)
+            if name is None:
+                name = names[key] = session_of(key)
             try:
-                text = value.decode()
-                message: Any = None
-                end = -1
-                if text[:1] == "{":
-                    message, end = parse(text)
-                if end != len(text):
-                    message = _DECODER.decode(text)  # slower, and takes blanks around the message
-                name = names.get(key)
-                if name is None:
-                    name = names[key] = _session_of(key)
-                self._take(offset, time_ms, message.get("session") or name, message)
-            except (Violation, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                self.refusal = f"offset {offset}: {type(error).__name__}: {error}"
+                if offset >= testimony.next_offset:
+                    offset, time_ms, key, value = record = self._hear(record)
+                    name = session_of(key)
+                if value is None:
+                    continue
+                if takes is not None and not takes(name) and b'"session"' not in value and read is read_json:
+                    continue
+                message = read(value) if read is read_json else read(record)
+                if message is None:
+                    continue
+                name = message.get("session") or name
+                if takes is not None and not takes(name):
+                    continue
+                session = sessions.get(name)
+                kind, sequence = message["type"], message.get("seq")
+                if (
+                    session is not None
+                    and not session.odd
+                    and session.table
+                    and kind in ROW_CHANGES
+                    and not session.chunks.parts
+                    and (sequence is None or (session.sequence is not None and sequence == session.sequence + 1))
+                    and self._here is None
+                ):
+                    # Nearly every message: the short way.
+                    changes = changes_of(session.rows, kind, message)
+                    if sequence is not None:
+                        session.sequence = sequence
+                    for position, (op, cause, row) in enumerate(changes):
+                        self.facts.append((offset, position, time_ms, name, sequence, op, cause, row))
+                else:
+                    self._take(name, message, record)
+            except _BROKEN as error:
+                self._broken(name, record, error)
+            finally:
+                if self._here is not None:
+                    self._leave_record()
 
     def take_facts(self) -> list[Fact]:
         facts, self.facts = self.facts, []
         return facts
 
-    def take_unchecked(self) -> set[int]:
-        unchecked, self._unchecked = self._unchecked, set()
-        return unchecked
-
     def knows(self, session: str) -> bool:
         return not self._cut_off or session in self._known
 
     def tables(self) -> Tables:
-        return {name: session.rows for name, session in self._sessions.items() if self.knows(name)}
+        """Of the sessions that could be followed to the end."""
+        return {name: session.rows for name, session in self._sessions.items() if not session.dark}
 
-    def _take(self, offset: int, time_ms: int, name: str, message: dict[str, Any]) -> None:
+    def in_the_dark(self) -> set[str]:
+        return {name for name, session in self._sessions.items() if session.dark}
+
+    # What the job has told of this record.
+
+    def _hear(self, record: Record) -> Record:
+        here = self._here = self._testimony.take(record[0])
+        if here is None:
+            return record
+        for event, name in here.before:
+            if self._takes is not None and not self._takes(name):
+                self.shared.add(record[0])
+                continue
+            if event == "quarantined":
+                self._quarantine(name)
+            else:
+                self._over(name, event, record[0], record[1], None)
+        if here.passed_over:
+            self.passed_over[here.passed_over] += 1
+            if here.passed_over == NOT_KEPT:
+                name = session_of(here.lost_sight_of)
+                self._darken(name, self._sessions.get(name) or self._enter(name), record[0])
+            return (*record[:3], None)
+        if here.instead is not None:
+            return (record[0], *here.instead)
+        return record
+
+    def _leave_record(self) -> None:
+        here, self._here = self._here, None
+        if here is not None:
+            for name in here.quarantined_after:
+                if self._takes is None or self._takes(name):
+                    self._quarantine(name)
+
+    def _quarantine(self, name: str) -> None:
+        session = self._sessions.get(name) or self._enter(name)
+        session.quarantined = True
+        session.held = []
+        session.chunks.forget()
+        session.settle()
+
+    def _broken(self, name: str, record: Record, error: Exception) -> None:
         session = self._sessions.get(name)
+        if self._here is not None and name in self._here.quarantined_after:
+            return  # the job says so too
+        if session is not None and session.quarantined:
+            self.passed_over[IN_QUARANTINE] += 1
+            return
+        words = f"offset {record[0]}: {type(error).__name__}: {error}"
+        if self._rules.fails:
+            self.refusal = words
+            return
         if session is None:
-            session = self._sessions[name] = _Session()
-            self.names.add(name)
-        kind = message["type"]
-        if self._cut_off and name not in self._known and not self._becomes_known(name, session, message):
-            self._unchecked.add(offset)
+            session = self._enter(name)
+        self.complaints.append(f"{words} (session {name!r}), and the job does not say so")
+        self._darken(name, session, record[0])
+
+    # Sessions.
+
+    def _enter(self, name: str) -> _Session:
+        session = self._sessions[name] = _Session()
+        session.dark = self._cut_off and name not in self._known
+        session.settle()
+        self.names.add(name)
+        return session
+
+    def _darken(self, name: str, session: _Session, offset: int) -> None:
+        if not session.dark:
+            self._emit(offset, 0, name, None, [(DARK, "", session.rows)], positions=0)
+        session.rows = {}
+        session.dark, session.held, session.highest = True, [], session.sequence
+        session.chunks.forget()
+        session.settle()
+
+    def _over(self, name: str, cause: str, offset: int, time_ms: int, sequence: int | None) -> None:
+        """The session ends, and what is left of its table goes."""
+        if self._rules.by_time:
             return
-        sequence = message.get("seq")
-        if not _new(session, sequence, message):
+        session = self._sessions.pop(name, None)
+        if session is None or session.dark:
+            if session is not None or self._cut_off:
+                how = CLOSED if self._rules.tier == "window" else KNOWN
+                self._emit(offset, time_ms, name, sequence, [(how, cause, {})], positions=0)
+        else:
+            deletes: list[Change] = [("delete", cause, row) for row in session.rows.values()]
+            self._emit(offset, time_ms, name, sequence, deletes)
+        self._known.add(name)
+
+    def _take(self, name: str, message: Told, record: Record) -> None:
+        offset, time_ms = record[:2]
+        session = self._sessions.get(name)
+        if self._rules.by_time:
+            session = session or self._enter(name)
+            return  # what waits goes on at some later record, of any session: only the output can tell
+        ends = message["type"] == "end"
+        if session is None:
+            if ends and (not self._cut_off or name in self._known or not self._says("ended", name)):
+                return  # the end of a session that never was says nothing
+            session = self._enter(name)
+        if session.quarantined or session.dark:
+            self._watch(name, session, message, record)
             return
-        if sequence is not None:
-            session.sequence = sequence
+        verdict = self._judge(session, message)
+        if verdict == "hold":
+            session.held.append((message, time_ms))
+            session.settle()
+        elif verdict == "dark":
+            self._darken(name, session, offset)
+            self._watch(name, session, message, record)
+        elif verdict == "take":
+            self._carry_out(name, session, message, offset, time_ms)
+            self._let_go(name, session, offset)
+
+    def _judge(self, session: _Session, message: Told) -> Literal["take", "drop", "hold", "dark"]:
+        rules, kind = self._rules, message["type"]
+        number: Any = message.get("seq")
+        if rules.tier == "none":
+            if kind == "snapshot":
+                session.chunks.check(message)
+            return "take"
+        waits = rules.snapshot_first and not session.table and kind in ROW_CHANGES
+        if not (waits and rules.early_max and number is not None):
+            where = place(session.sequence, message)
+            if where == "ahead":
+                if rules.tier == "window" and (session.table or not starts_snapshot(message)):
+                    return "dark"
+                if rules.tier == "strict":
+                    raise Violation(f"sequence number {number} came after {session.sequence}")
+            if where == "seen":
+                if starts_snapshot(message) and session.sequence is not None and number < session.sequence:
+                    session.proven = False  # the producer began anew: nobody knows what was between
+                    return "take"
+                if kind != "snapshot" or session.chunks.seen_before(message):
+                    return "drop"
         if kind == "snapshot":
-            changes = self._snapshot(session, message)
+            session.chunks.check(message)
+        elif waits and rules.early_max and number is not None:
+            if len(session.held) >= rules.early_max:
+                raise Violation(f"more than {rules.early_max} messages came before the first snapshot")
+            return "hold"
         elif session.chunks:
             raise Violation("a snapshot was not complete when another message came")
+        elif waits:
+            raise Violation("a change came before the session's first snapshot")
+        return "take"
+
+    def _carry_out(self, name: str, session: _Session, message: Told, offset: int, time_ms: int) -> None:
+        kind, number = message["type"], message.get("seq")
+        if kind == "snapshot":
+            carried = session.chunks.add(message)
+            if carried is not None:
+                changes = differences(session.rows, new := self._table.whole(carried))
+                if self._rules.drift and session.proven and changes:
+                    raise Violation(f"a snapshot differs from the table in {len(changes)} rows")
+                session.rows = new
+                session.table = session.proven = True
+                self._emit(offset, time_ms, name, number, changes)
         elif kind == "end":
-            changes = [("delete", "end", row) for row in session.rows.values()]
-            del self._sessions[name]
+            self._over(name, "end", offset, time_ms, number)
+        elif kind in ROW_CHANGES:
+            self._emit(offset, time_ms, name, number, self._table.changes(session.rows, kind, message))
         else:
-            changes = self._changes(session.rows, kind, message)
-        if self._cut_off and name not in self._known:
-            self._unchecked.add(offset)  # the first snapshot after the cut: what it changed depends on what was before
-            if kind == "snapshot" and not session.chunks:
-                self._known.add(name)
+            raise Violation(f"{kind!r} is no message")
+        if number is not None:
+            session.sequence = number
+
+    def _let_go(self, name: str, session: _Session, offset: int) -> None:
+        """What came before its snapshot goes after it, in the order of its numbers."""
+        while session.held and session.table and not session.chunks and name in self._sessions:
+            index = min(range(len(session.held)), key=lambda at: session.held[at][0]["seq"])
+            message, time_ms = session.held.pop(index)
+            session.settle()
+            if session.sequence is None:
+                raise Violation("changes came before a snapshot that carries no number")
+            verdict = self._judge(session, message)
+            if verdict == "dark":
+                self._darken(name, session, offset)
+            elif verdict == "take":
+                self._carry_out(name, session, message, offset, time_ms)
+
+    def _watch(self, name: str, session: _Session, message: Told, record: Record) -> None:
+        """A session in quarantine or in the dark: nothing counts but its end, and the snapshot that ends this."""
+        offset, time_ms = record[:2]
+        kind, number = message["type"], message.get("seq")
+        reason = IN_QUARANTINE if session.quarantined else BEFORE_SNAPSHOT
+        if number is not None:
+            session.highest = max(number, number if session.highest is None else session.highest)
+        if kind == "end" and self._ends(name, session, record):
+            self._over(name, "end", offset, time_ms, number)
             return
-        self.facts += [
-            (offset, position, time_ms, name, sequence, op, cause, row)
-            for position, (op, cause, row) in enumerate(changes)
-        ]
-
-    def _becomes_known(self, name: str, session: _Session, message: dict[str, Any]) -> bool:
-        """Whether a session from before the cut can be followed from here: by a snapshot, from its beginning on."""
-        if message["type"] == "end":
-            del self._sessions[name]
-            self._known.add(name)
-            return False
-        return message["type"] == "snapshot" and (message.get("chunk") or 0) in (0, len(session.chunks))
-
-    def _changes(self, rows: dict[Hashable, Row], kind: str, message: dict[str, Any]) -> list[tuple[str, str, Row]]:
-        if kind == "changes":
-            steps = [(step["type"], step["row"]) for step in message["changes"]]
-        elif message.get("row") is not None:
-            return [self._step(rows, kind, message["row"])]
+        if kind != "snapshot":
+            if session.quarantined and self._rules.early_max and number is not None and kind in ROW_CHANGES:
+                session.held = [*session.held, (message, time_ms)][-self._rules.early_max :]
+            elif session.chunks and not self._rules.early_max:
+                session.chunks.forget()
+            self.passed_over[reason] += 1
+            return
+        if not session.chunks.fits(message):
+            session.chunks.forget()
+            self.passed_over[reason] += 1
+            return
+        carried = session.chunks.add(message)
+        if carried is None or not self._clears(name, session, number, record):
+            self.passed_over[reason] += 1
+            return
+        new = self._table.whole(carried)
+        if session.dark:
+            how = KNOWN_AFTER if self._rules.tier == "window" else KNOWN
+            self._emit(offset, time_ms, name, number, [(how, "snapshot", dict(new))], positions=0)
         else:
-            steps = [(kind, row) for row in message["rows"]]
-        return [self._step(rows, kind, carried) for kind, carried in steps]
+            self._emit(offset, time_ms, name, number, differences(session.rows, new))
+        session.rows, session.sequence = new, number
+        session.quarantined = session.dark = False
+        session.table = session.proven = True
+        self._known.add(name)
+        session.settle()
+        self._let_go(name, session, offset)
 
-    def _step(self, rows: dict[Hashable, Row], kind: str, carried: dict[str, Any]) -> tuple[str, str, Row]:
-        if self._converters:
-            carried = _converted(carried, self._converters)
-        key = self._key_of(carried)
-        old = rows.get(key)
-        if kind == "update":
-            if old is None:
-                raise Violation(f"update of a missing row: {key!r}")
-            values, places = list(old), self._places
-            for column, value in carried.items():
-                if column in places:
-                    values[places[column]] = value
-            row = rows[key] = tuple(values)
-            return "update", "message", row
-        if kind == "delete":
-            if old is None:
-                raise Violation(f"delete of a missing row: {key!r}")
-            return "delete", "message", rows.pop(key)
-        if kind not in ("insert", "upsert") or (kind == "insert" and old is not None):
-            raise Violation(f"{kind} of a row that is {'missing' if old is None else 'present'}: {key!r}")
-        row = rows[key] = tuple(map(carried.get, self._columns, self._defaults))
-        return "insert" if old is None else "update", "message", row
+    def _ends(self, name: str, session: _Session, record: Record) -> bool:
+        if self._testimony is NOTHING_TOLD:
+            return True
+        return self._says("ended", name) or (not session.dark and self._readable(record))
 
-    def _snapshot(self, session: _Session, message: dict[str, Any]) -> list[tuple[str, str, Row]]:
-        carried = message["rows"]
-        chunk, count = message.get("chunk"), message.get("chunks")
-        if chunk is None or chunk == 0:
-            session.chunks = []
-        if chunk is not None:
-            if chunk != len(session.chunks):
-                raise Violation(f"snapshot chunk {chunk} came after {len(session.chunks)} chunks")
-            session.chunks.append(carried)
-            if chunk + 1 < count:
-                return []
-            carried = [row for part in session.chunks for row in part]
-            session.chunks = []
-        if self._converters:
-            carried = [_converted(row, self._converters) for row in carried]
-        new = {self._key_of(row): tuple(map(row.get, self._columns, self._defaults)) for row in carried}
-        if len(new) < len(carried):
-            raise Violation("a snapshot holds a key twice")
-        old, session.rows = session.rows, new
-        changes = [
-            ("insert" if key not in old else "update", "snapshot", row)
-            for key, row in new.items()
-            if old.get(key) != row
-        ]
-        return changes + [("delete", "snapshot", row) for key, row in old.items() if key not in new]
+    def _clears(self, name: str, session: _Session, number: int | None, record: Record) -> bool:
+        """Does this whole snapshot put the session right? The job must say so too."""
+        if self._testimony is NOTHING_TOLD:
+            return True
+        said = self._says("resumed" if session.quarantined else "snapshot", name)
+        if self._rules.tier == "window" and session.dark and not session.quarantined:
+            # Messages of higher numbers may wait, and would follow.
+            return said and not self._rules.by_time and number == session.highest
+        began_here = self._here is not None and (self._here.trouble or ("quarantined", name) in self._here.before)
+        if not said and session.quarantined and not began_here and self._readable(record):
+            self.complaints.append(f"offset {record[0]}: a whole snapshot did not end the quarantine of {name!r}")
+        return said
 
+    def _says(self, event: str, name: str) -> bool:
+        return self._testimony is NOTHING_TOLD or (self._here is not None and (event, name) in self._here.said)
 
-def _session_of(key: bytes | None) -> str:
-    if key is None:
-        return ""
-    try:
-        return key.decode()
-    except UnicodeDecodeError:
-        return "0x" + key.hex()
-
-
-def _new(session: _Session, sequence: int | None, message: dict[str, Any]) -> bool:
-    """False for a message that was already seen."""
-    last = session.sequence
-    if sequence is None or last is None or sequence == last + 1:
-        return True
-    if sequence > last + 1:
-        raise Violation(f"sequence number {sequence} came after {last}")
-    if message["type"] != "snapshot":
-        return False
-    chunk = message.get("chunk") or 0
-    if chunk == 0:
-        return True  # the producer started anew, or said the same again
-    return bool(session.chunks) and chunk >= len(session.chunks)  # else a chunk that was seen
-
-
-# What JSON can not say itself, by the type of the table's column.
-
-
-def converters_of(schema: pa.Schema) -> dict[str, Callable[[Any], Any]]:
-    found = {field.name: _converter(field.type) for field in schema}
-    return {name: converter for name, converter in found.items() if converter is not None}
-
-
-def _converted(carried: Mapping[str, Any], converters: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
-    return {
-        column: converters[column](value) if column in converters and value is not None else value
-        for column, value in carried.items()
-    }
-
-
-def _converter(kind: Any) -> Callable[[Any], Any] | None:
-    """None where JSON's value is the column's value."""
-    if pa.types.is_timestamp(kind):
-        return _moment
-    if pa.types.is_date(kind):
-        return date.fromisoformat
-    if pa.types.is_decimal(kind):
-        return lambda value: Decimal(str(value))
-    if re.match("(large_|fixed_size_)?binary", str(kind)):
-        return base64.b64decode
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        element = _converter(kind.value_type) or (lambda value: value)
-        return lambda values: [None if value is None else element(value) for value in values]
-    if pa.types.is_struct(kind):
-        inner = {field.name: _converter(field.type) or (lambda value: value) for field in kind}
-        return lambda value: {
-            name: None if value.get(name) is None else convert(value[name]) for name, convert in inner.items()
-        }
-    return None
-
-
-def _moment(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    def _emit(
+        self, offset: int, time_ms: int, name: str, sequence: int | None, changes: Sequence[Any], positions: int = 1
+    ) -> None:
+        """Facts of the record at hand, numbered through. The two facts that are no changes take no number."""
+        at = self._place[1] if self._place[0] == offset else 0
+        for op, cause, row in changes:
+            self.facts.append((offset, at, time_ms, name, sequence, op, cause, row))
+            at += positions
+        self._place = (offset, at)

@@ -17,10 +17,13 @@ from msgspec.structs import replace
 import seriatim as s
 from seriatim import testing
 from seriatim.model import Partition
-from seriatim.tools import naive_fold, verify
+from seriatim.tools import naive_fold, naive_messages, naive_table, verify, verify_compare, verify_table
+from seriatim.tools import verify_kafka as kafka_reader
+from seriatim.tools import verify_testimony as testimony
 from seriatim.tools.capture_site import ProduceConfig, closing_messages, messages, sites_of
-from seriatim.tools.naive_fold import Fact, NaiveFold, Record, Tables, converters_of
-from seriatim.tools.verify import Tally, VerifyReport, compare, compare_tables
+from seriatim.tools.naive_fold import Fact, NaiveFold, Record
+from seriatim.tools.naive_table import NaiveTable, Tables, converters_of
+from seriatim.tools.verify_compare import Comparison, Tally, VerifyReport, compare_tables
 
 PARTITION = Partition("capture-a", 3)
 COLUMNS = ("id", "side", "price", "size")
@@ -39,10 +42,11 @@ FIELDS: list["pa.Field[Any]"] = [
 ]
 SCHEMA = pa.schema(FIELDS)
 Facts = list[Fact]
+TABLE = NaiveTable(COLUMNS, ("id",), {}, {})
 
 
 def fold_of(records: list[Record], **options: Any) -> NaiveFold:
-    fold = NaiveFold(COLUMNS, ("id",), {}, {}, **options)
+    fold = NaiveFold(TABLE, **options)
     fold.feed(records)
     return fold
 
@@ -68,7 +72,7 @@ def table_of(facts: Facts) -> pa.Table:
 
 def found_wrong(facts: Facts, table: Facts) -> VerifyReport:
     tally = Tally()
-    compare(tally, PARTITION, facts, table_of(table), set())
+    Comparison(tally, PARTITION, TABLE).block(facts, table_of(table))
     return tally.report()
 
 
@@ -171,23 +175,13 @@ def test_an_empty_table_has_lost_everything_and_examples_are_bounded(facts: Fact
     assert len(report.examples) == 20
 
 
-def test_what_can_not_be_checked_is_counted_and_not_blamed(facts: Facts) -> None:
-    offset = facts[40][0]
-    kept = [fact for fact in facts if fact[0] != offset]
-    tally = Tally()
-    compare(tally, PARTITION, kept, table_of(facts), {offset})
-    report = tally.report()
-    assert report.ok
-    assert report.unchecked == len(facts) - len(kept)
-
-
 def test_a_time_that_is_not_whole_milliseconds_differs(facts: Facts) -> None:
     table = table_of(facts)
     times: list[Any] = table.column("_timestamp").cast(pa.int64()).to_pylist()
     times[8] += 1
     wrong = table.set_column(2, "_timestamp", pa.array(times, pa.int64()).cast(pa.timestamp("us", tz="UTC")))
     tally = Tally()
-    compare(tally, PARTITION, facts, wrong, set())
+    Comparison(tally, PARTITION, TABLE).block(facts, wrong)
     assert tally.differing == 1
 
 
@@ -315,15 +309,16 @@ def test_a_log_without_its_beginning_is_followed_from_each_sessions_first_whole_
         cut_off=True,
     )
     assert fold.refusal is None
-    assert fold.take_unchecked() == {0, 1, 2, 3}
-    assert shape(fold) == [(4, 0, "delete", "message", "b")]
+    assert [(fact[0], fact[5]) for fact in fold.facts] == [(3, "known"), (4, "delete")]
     assert list(fold.tables()["site"]) == ["a"]
 
 
 def test_after_the_end_of_an_unknown_session_everything_is_known() -> None:
     fold = fold_of(records_of({"type": "end"}, {"type": "snapshot", "rows": [level("a")]}), cut_off=True)
-    assert fold.take_unchecked() == {0}
-    assert shape(fold) == [(1, 0, "insert", "snapshot", "a")]
+    assert [(fact[0], *fact[5:]) for fact in fold.facts] == [
+        (0, "known", "end", {}),
+        (1, "insert", "snapshot", ("a", "bid", 1.0, 2.0)),
+    ]
 
 
 def test_values_that_json_can_not_say_are_compared_as_what_they_mean() -> None:
@@ -335,7 +330,7 @@ def test_values_that_json_can_not_say_are_compared_as_what_they_mean() -> None:
         pa.field("tags", pa.list_(pa.string())),
     ]
     schema = pa.schema(fields)
-    fold = NaiveFold(schema.names, ("id",), {"tags": [], "amount": "1.50"}, converters_of(schema))
+    fold = NaiveFold(NaiveTable(schema.names, ("id",), {"tags": [], "amount": "1.50"}, converters_of(schema)))
     row = {"id": "a", "at": "2024-05-01T12:00:00+02:00", "raw": "AQI="}
     same = row | {"at": "2024-05-01T10:00:00Z", "amount": "1.5", "tags": []}
     fold.feed(records_of({"type": "snapshot", "rows": [row]}, {"type": "snapshot", "rows": [same]}))
@@ -387,7 +382,7 @@ def test_the_product_and_the_naive_fold_agree(script: list[testing.Sent]) -> Non
     assert fold.refusal is None
     tally = Tally()
     written = pa.Table.from_pylist(outcome.rows, schema=SCHEMA)
-    compare(tally, PARTITION, fold.take_facts(), written, set())
+    Comparison(tally, PARTITION, TABLE).block(fold.take_facts(), written)
     assert tally.report().ok, tally.examples
     tables = {
         name: {row.id: (row.id, row.side, row.price, row.size) for row in state}
@@ -397,7 +392,8 @@ def test_the_product_and_the_naive_fold_agree(script: list[testing.Sent]) -> Non
 
 
 def test_the_check_shares_no_code_with_the_way_of_a_record() -> None:
-    source = "".join(Path(str(module.__file__)).read_text() for module in (verify, naive_fold))
+    ours = (verify, verify_compare, verify_table, kafka_reader, testimony, naive_fold, naive_messages, naive_table)
+    source = "".join(Path(str(module.__file__)).read_text() for module in ours)
     for room in ("codec", "integrity", "operator", "partition", "state", "output", "ledger", "engine"):
         assert f"seriatim.{room}" not in source
         assert f"seriatim import {room}" not in source
