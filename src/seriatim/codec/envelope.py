@@ -6,14 +6,14 @@
     {"type": "changes", "seq": 3, "changes": [{"type": "insert", "row": {...}}, ...]}   several, of several kinds
     {"type": "end", "seq": 4}                                                  the session is over
 
-"seq" and "session" are optional; without "session" the Kafka key names the session. A message may cover several numbers
-("first_seq" up to "seq") and name the one before it ("prev_seq"); may say when it happened ("time", in milliseconds)
-and carry a "checksum" for the job's own `verify`. An update needs the key columns and those that changed; a delete the
-key columns; unknown fields are ignored. A null value (tombstone) means nothing.
+"seq" and "session" (up to 1,024 characters) are optional; without "session" the Kafka key names the session. A
+message may cover several numbers ("first_seq" up to "seq") and name the one before it ("prev_seq"); may say when it
+happened ("time", in milliseconds) and carry a "checksum" for the job's own `verify`. An update needs the key columns
+and those that changed; a delete the key columns; unknown fields are ignored. A null value (tombstone) means nothing.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Generic, TypeVar, Union
+from typing import Annotated, Any, Final, Generic, TypeVar, Union
 
 import msgspec
 
@@ -23,6 +23,9 @@ from seriatim.model import Changes, Chunk, Delete, End, Insert, Message, Record,
 from seriatim.row import Row, row_spec
 
 RowT = TypeVar("RowT", bound=Row)
+
+REASON_CHARACTERS_MAX: Final = 500
+SESSION_CHARACTERS_MAX: Final = 1024
 
 _OPS: dict[str, Callable[[Any], RowChange[Any]]] = {
     "insert": Insert,
@@ -74,17 +77,23 @@ def _reason(error: Exception) -> str:
         return f"The value is not UTF-8: byte {error.start} of a string can not be decoded."
     if isinstance(error, RecursionError):
         return "The JSON is nested too deeply."
-    return f"The value is not a valid envelope: {error}"
+    said = str(error)  # it may quote what it does not understand, all megabytes of it: the record itself is kept
+    if len(said) > REASON_CHARACTERS_MAX:
+        half = REASON_CHARACTERS_MAX // 2
+        said = f"{said[:half]} ... {said[-half:]}"  # where it was found stands at the end
+    return f"The value is not a valid envelope: {said}"
 
 
 _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # what a column can hold
+# It is stored with every row, once more for each: megabytes of it would be gigabytes of rows.
+_Name = Annotated[str, msgspec.Meta(max_length=SESSION_CHARACTERS_MAX)]
 
 
 class _Wire(msgspec.Struct, gc=False):
     """What every envelope may carry."""
 
     seq: _Long | None = None
-    session: str | None = None
+    session: _Name | None = None
     first_seq: _Long | None = None
     prev_seq: _Long | None = None
     time: _Long | None = None

@@ -3,8 +3,9 @@
 from copy import deepcopy
 from typing import Any
 
-from seriatim.errors import ChecksumMismatch
-from seriatim.model import End, Message
+from seriatim.codec import BadRecord
+from seriatim.errors import ChecksumMismatch, DamagedFile
+from seriatim.model import End, Message, Record
 from seriatim.output.rows import BLOCK_ROWS
 from seriatim.partition.outbox import Outbox
 from seriatim.partition.program import Program
@@ -16,6 +17,7 @@ class Applier:
     def __init__(self, program: Program, state: LaneState, outbox: Outbox) -> None:
         self._state = state
         self._outbox = outbox
+        self._codec = program.codec
         self._operator_apply = program.operator.apply
         self._checks = program.checks
         self._copy_rows = program.copy_rows
@@ -60,6 +62,21 @@ class Applier:
         before = self._outbox.rows + len(self._outbox.block.rows)
         self.apply(session, message, offset, time_ms, clock_ms)
         self.position += self._outbox.rows + len(self._outbox.block.rows) - before
+
+    def read_again(self, session: Session, place: tuple[str, int]) -> None:
+        """Messages that waited when the state was stored are there as bytes: decode them."""
+        for waiting in session.held:
+            record = Record(*place, waiting.offset, waiting.record_time_ms, waiting.key, waiting.value)
+            message: Any = self._codec.decode(record)
+            if message is None or isinstance(message, BadRecord):
+                where = f"{place[0]}/{place[1]} offset {waiting.offset}"
+                raise DamagedFile(
+                    f"A message that waits in the stored state of the session {session.name!r} can not be read again.",
+                    detail=f"It is the record at {where}. Was the job's codec changed?",
+                    hint="Run the job with the codec it had, or set it back to before that record.",
+                    session=session.name,
+                )
+            waiting.decoded(message)
 
     def _rows(self, state: Any, message: Message[Any]) -> list[Any]:
         given = self._operator_apply(state, message)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from seriatim import paths
 from seriatim.codec import BadRecord
-from seriatim.errors import ConfigurationError, EnvironmentFailure, Violation
+from seriatim.errors import ConfigurationError, DamagedFile, EnvironmentFailure, Violation
 from seriatim.integrity import ACCEPT, Refuse
 from seriatim.model import Changes, Failure, IncidentKind, Partition, Record
 from seriatim.output.parquet import FileRef
@@ -146,7 +146,7 @@ class Lane:
                             wake_ms = life.act(session, message, record, clock_ms, verdict)
             except Stop as stop:
                 self._stop(stop.refusal.kind, offset, stop.session, stop.refusal.reason, rewind=stop.rewind)
-            except (EnvironmentFailure, ConfigurationError, MemoryError):
+            except (EnvironmentFailure, ConfigurationError, DamagedFile, MemoryError):
                 raise  # the storage's, or the machine's: nobody's record is to blame
             except Exception as error:  # noqa: BLE001 (whatever the user's code raises belongs to this record)
                 self._trouble(error, record or _blank(topic, index, offset, time_ms), name, decoded, clock_ms)
@@ -171,7 +171,7 @@ class Lane:
                 self._life.look_after(session, record, clock_ms)
             except Stop as stop:
                 self._stop(stop.refusal.kind, record.offset, stop.session, stop.refusal.reason, rewind=True)
-            except (EnvironmentFailure, ConfigurationError, MemoryError):
+            except (EnvironmentFailure, ConfigurationError, DamagedFile, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 (whatever the user's code raises belongs to this session)
                 self._trouble(error, record, session.name, True, clock_ms)

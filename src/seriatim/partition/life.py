@@ -47,7 +47,7 @@ class SessionLife:
         self.snapshot_offset: int | None = None
         self.counts: Counter[str] = Counter()
         for session in state.take_unscheduled():
-            self._decode_held(session)
+            self._applier.read_again(session, self._outbox.place)
             self._schedule(session)
         for name, offset in start.watch.items():
             if (watched := state.sessions.get(name)) is not None:
@@ -230,6 +230,7 @@ class SessionLife:
                 session.sequence = message.sequence
             session.last_offset, session.last_timestamp_ms = record.offset, held.timestamp_ms
             self._touch(session, record, clock_ms)
+            self._prove_chunk(session, record)
             return
         if self._tier.check_drift and session.proven_offset is not None:
             rows = self._program.drift(self._state.state_of(session), whole)
@@ -239,6 +240,12 @@ class SessionLife:
                 self._refuse(session, Refuse("drift", reason), whole, held, record, clock_ms)
                 return
         self._apply_snapshot(session, whole, held, record, clock_ms)
+
+    def _prove_chunk(self, session: Session, record: Record) -> None:
+        """A chunk waits in the session and no operator sees it: whether it can be stored is asked here, if that is in
+        doubt."""
+        if session.watched is not None and record.offset >= session.watched:
+            self._state.prove_storable(session)
 
     def _apply_snapshot(
         self, session: Session, whole: Snapshot[Any], held: Record, record: Record, clock_ms: int
@@ -326,6 +333,7 @@ class SessionLife:
             whole = session.assemble(message)
             if whole is None:
                 self._touch(session, record, clock_ms)
+                self._prove_chunk(session, record)
                 return
             self._resume(session, whole, held, record, clock_ms)
             return
@@ -390,14 +398,6 @@ class SessionLife:
             self._carry_out(session, waiting.message, came, record, clock_ms, due.verdict)
             if session.name not in self._state.sessions:
                 return  # it has ended; what still waited for it is void
-
-    def _decode_held(self, session: Session) -> None:
-        """Messages that waited when the driver ended are stored as bytes: read them again."""
-        topic, index = self._outbox.place
-        for waiting in session.held:
-            record = Record(topic, index, waiting.offset, waiting.record_time_ms, waiting.key, waiting.value)
-            message: Any = self._program.codec.decode(record)
-            waiting.decoded(message)
 
     # ---- beginnings and ends ----------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Typed state to bytes and back, with msgspec, from the operator's declared type."""
 
 from collections.abc import Callable
-from typing import Any, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
 from msgspec import inspect
@@ -10,7 +10,8 @@ from seriatim.errors import ConfigurationError, SeriatimError
 from seriatim.operator.table import RowRules, Table
 
 _CONTAINERS = (dict, list, set)
-_ENCODING_ERRORS = (TypeError, ValueError, OverflowError, AttributeError, RecursionError, msgspec.MsgspecError)
+# What encoding raises for values that have no bytes, decoding for bytes that are no value of the declared type.
+CODING_ERRORS: Final = (TypeError, ValueError, OverflowError, AttributeError, RecursionError, msgspec.MsgspecError)
 
 
 class UnstorableState(SeriatimError):
@@ -54,7 +55,7 @@ class StateFormat:
             data = self._encode(self._take_apart(state))
             if self._read_back:
                 self.decode(data)
-        except _ENCODING_ERRORS as error:
+        except CODING_ERRORS as error:
             raise UnstorableState(f"the session's state can not be stored: {error}") from error
         return data
 
@@ -68,7 +69,7 @@ class StateFormat:
     def encode_rows(self, rows: list[Any]) -> bytes:
         try:
             return self._encode(rows)
-        except _ENCODING_ERRORS as error:
+        except CODING_ERRORS as error:
             raise UnstorableState(f"the rows of a snapshot's chunk can not be stored: {error}") from error
 
     def initial_or_refuse(self) -> Any:
@@ -83,7 +84,7 @@ class StateFormat:
             ) from error
         try:
             self.decode(self.encode(state))
-        except (UnstorableState, *_ENCODING_ERRORS) as error:
+        except (UnstorableState, *CODING_ERRORS) as error:
             raise _unstorable(type(state), str(error)) from error
         return state
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Any, Final
 
+from seriatim.errors import DamagedFile
 from seriatim.state import segment as segments
-from seriatim.state.format import StateFormat, UnstorableState, row_count
+from seriatim.state.format import CODING_ERRORS, StateFormat, UnstorableState, row_count
 from seriatim.state.segment import SegmentRef
 from seriatim.state.session import Held, Session
 from seriatim.store import Store
@@ -23,6 +24,8 @@ class LaneState:
         # When to look at a session again though nothing comes from it: a heap. Entries that are no longer a session's
         # own `wake_ms` mean nothing.
         self._wakes: list[tuple[int, str]] = []
+        # From which segment an operator's state came that is not yet decoded.
+        self._origins: dict[str, str] = {}
         # Just loaded, and not yet asked when they want to be looked at.
         self._unscheduled: list[Session] = []
 
@@ -34,8 +37,13 @@ class LaneState:
                 name = entry["session"]
                 if entry["dropped"]:
                     state.sessions.pop(name, None)
-                else:
+                    state._origins.pop(name, None)
+                    continue
+                try:
                     state.sessions[name] = state._restore(entry)
+                except CODING_ERRORS as error:
+                    raise _unreadable(ref.path, name, error) from error
+                state._origins[name] = ref.path
         state._unscheduled = list(state.sessions.values())
         return state
 
@@ -76,8 +84,12 @@ class LaneState:
         """The operator's state, decoded on first use."""
         if session.state is None:
             raw = session.raw_state
-            session.state = self.state_format.initial() if raw is None else self.state_format.decode(raw)
+            try:
+                session.state = self.state_format.initial() if raw is None else self.state_format.decode(raw)
+            except CODING_ERRORS as error:
+                raise _unreadable(self._origins.get(session.name, "?"), session.name, error) from error
             session.raw_state = None
+            self._origins.pop(session.name, None)
         return session.state
 
     def save(self, store: Store, refs: tuple[SegmentRef, ...], path: str) -> tuple[SegmentRef, ...]:
@@ -156,6 +168,14 @@ class LaneState:
         session.raw_state = entry["state"]
         session.stored_rows = entry["rows"]
         return session
+
+
+def _unreadable(path: str, session: str, error: Exception) -> DamagedFile:
+    detail = f"the state of session {session!r} can not be read ({type(error).__name__}: {str(error)[:200]})"
+    hint = (
+        "If the operator's state type was changed, change it back, or give the changed job another `storage`. If not: "
+    )
+    return segments.damaged(path, detail, hint=hint + segments.RESTORE, session=session)
 
 
 _DROPPED: Final[dict[str, Any]] = {

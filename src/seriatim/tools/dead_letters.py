@@ -31,7 +31,7 @@ def read_replacements(path: str) -> tuple[Record, ...]:
         return tuple(_record(letter) for letter in letters)
     except OSError as error:
         raise ConfigurationError(f"{path} can not be read: {error.strerror}.", hint="Check the path.") from error
-    except (msgspec.MsgspecError, binascii.Error, ValueError) as error:
+    except (msgspec.MsgspecError, binascii.Error, ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"{path} does not hold records: {error}",
             hint="Give a file that `seriatim incidents --export FILE` wrote; each line is one JSON object.",
