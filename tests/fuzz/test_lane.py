@@ -148,7 +148,7 @@ def hostile_state(**other: Any) -> tuple[MemoryStore, LaneStart]:
 def test_a_damaged_state_is_named_when_a_record_comes_upon_it(other: dict[str, Any]) -> None:
     feeder = Feeder(TIERS["strict"])
     feeder.store, feeder.start = hostile_state(**other)
-    with pytest.raises(DamagedFile, match="_seriatim/state/x|A message that waits in the stored state of"):
+    with pytest.raises(DamagedFile, match=r"_seriatim/state/x|A message that waits in the stored state of"):
         feeder.feed([s.Record(*_place(1), GOOD, b'{"type":"insert","seq":2,"row":{"id":"a","price":1}}')])
 
 
