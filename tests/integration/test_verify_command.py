@@ -109,6 +109,9 @@ def test_a_job_that_never_ran_is_told_so(command: Start, site: Site) -> None:
 def test_a_driver_that_died_between_two_commits_has_first_to_be_followed_by_another(
     command: Start, job_file: Path, site: Site
 ) -> None:
+    # The last epoch tells of a session, so that it has something for the follower.
+    site.send([snapshot("late", [{"id": "x", "side": "bid", "price": 1.0, "size": 1.0}], seq=1, topic="capture-1")])
+    run_pipeline(s.Kafka(site.bootstrap, topics=f"{site.prefix}.+"), site.storage)
     shutil.rmtree(site.storage / "sessions")
     found = command("verify", str(job_file))
     assert found.ends() == 3, found.text

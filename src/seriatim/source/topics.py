@@ -10,11 +10,13 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from seriatim import clock
 from seriatim.errors import BrokerUnreachable, ConfigurationError
 from seriatim.model import Partition, Span
 from seriatim.source.kafka import Kafka
 
 ASK_SECONDS: Final = 15.0
+GONE_SECONDS: Final = 2.0
 _SPEC: Any = OffsetSpec  # its methods carry no types
 _EARLIEST: Final = _SPEC.earliest()
 _LATEST: Final = _SPEC.latest()
@@ -91,9 +93,13 @@ class TopicReader:
         }
 
     def gone(self, names: Iterable[str]) -> set[str]:
-        """Those topics that Kafka, asked for each by name, says it does not have. (That a topic is not in a list may
-        have other reasons: the pattern, access rights, a broker that has just started.)"""
-        return {name for name in names if not self.identities([name])}
+        """Those topics that Kafka, asked for each by name, says it does not have: twice, with a pause between. (That a
+        topic is not in a list may have other reasons: the pattern, access rights, a broker that has just started and
+        does not know all of its topics yet. A session that was ended can not be taken up again: be certain.)"""
+        missing = {name for name in names if not self.identities([name])}
+        if missing:
+            clock.sleep(GONE_SECONDS)
+        return {name for name in missing if not self.identities([name])}
 
     def spans(self, partitions: Iterable[Partition]) -> dict[Partition, Span]:
         """Where each partition's log starts and ends now: `[log start, end)`. Partitions that are gone are left out."""
