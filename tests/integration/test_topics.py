@@ -168,6 +168,19 @@ def test_a_blasting_topic_does_not_starve_a_quiet_one(site: Site) -> None:
     fold(site.changes())
 
 
+def test_a_run_warns_of_unread_records_that_kafka_is_about_to_delete_and_status_tells_how_long(site: Site) -> None:
+    topic = site.create_topic("a", 1, **{"retention.ms": "3600000"})
+    site.send(busy_session("s", 20, topic="a"))
+    told = run_here(site.job_file(extra='retention_warning="2h"'))
+    (low,) = told.low
+    assert (low.partition.topic, low.bounded_by) == (topic, "time")
+    assert low.seconds_left is not None and 3_000 < low.seconds_left <= 3_600
+    assert run_here(site.job_file(extra='retention_warning="30m"')).low == []
+    site.send([insert("s", {"id": "more", "price": 1.0, "size": 1.0}, seq=21, topic="a")])
+    (lane,) = status_of(site.folder, site.folder / "job.py")["lanes"]
+    assert 3_000 < lane["retention"]["seconds_left"] <= 3_600
+
+
 def test_transactions_and_compaction_raise_no_false_alarm_and_leave_no_lag(site: Site) -> None:
     topic = site.create_topic("a", 1)
     compacted = site.create_topic(

@@ -156,7 +156,9 @@ def test_goals_are_read_from_text() -> None:
     assert read_goal("epoch:12") == ToEpoch(12)
     assert read_goal("time:1970-01-01T00:00:01Z") == ToMoment(1_000)
     assert read_goal("a/0:5,b/1:7") == ToOffsets({Partition("a", 0): 5, Partition("b", 1): 7})
-    for wrong in ("yesterday", "epoch:x", "time:soon", "a/0:5;b/1:7"):
+    with pytest.raises(ConfigurationError, match="'yesterday' is no goal"):
+        read_goal("yesterday")
+    for wrong in ("epoch:x", "time:soon", "a/0:5;b/1:7"):
         with pytest.raises(ConfigurationError):
             read_goal(wrong)
 

@@ -217,6 +217,11 @@ def read_goal(text: str) -> Goal:
                 f"{rest!r} is not a time: {error}.", hint="Write it as time:2026-11-18T20:00:00Z."
             ) from error
         return ToMoment(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+    if "/" not in text:
+        raise ConfigurationError(
+            f"{text!r} is no goal to set a job back to.",
+            hint="Write last-snapshot, epoch:12, time:2026-11-18T20:00:00Z, or places: capture-1/0:47,capture-1/1:99.",
+        )
     return ToOffsets(dict(read_place(part) for part in text.split(",")))
 
 
