@@ -3,6 +3,7 @@
     changes/                                         the primary output; its Delta log is the ledger
     sessions/                                        a follower output: what happened to each session
     incidents/                                       a follower output: what went wrong, with the records
+    frames/                                          a follower output: whole session tables, at intervals
     _seriatim/epochs/<20-digit epoch>.json.zst       manifests
     _seriatim/state/<topic>/<partition>/<name>.parquet   state segments
 
@@ -14,6 +15,7 @@ from typing import Final
 PRIMARY: Final = "changes"
 SESSIONS: Final = "sessions"
 INCIDENTS: Final = "incidents"
+FRAMES: Final = "frames"
 EPOCHS: Final = "_seriatim/epochs"
 
 

@@ -75,6 +75,7 @@ class RowSpec(Generic[RowT]):
                 hint=f"Mark at least one column: `{self.fields[0].name if self.fields else 'id'}: s.Key[str]`.",
             )
         self.key_names = tuple(field.name for field in keys)
+        self.key_columns = tuple(field.column for field in keys)
         # One key column: the bare value; several: a tuple. attrgetter does both, in C.
         self.key_of: Callable[[Any], Hashable] = attrgetter(*self.key_names)
         self.key_type = _derive(f"{row_type.__name__}Key", keys, partial=False)

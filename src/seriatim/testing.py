@@ -232,8 +232,10 @@ class Player:
 
     def start(self) -> None:
         """A driver starts: it knows nothing but what is in the storage."""
-        facts = JobFacts("scripted", SourceFacts("", "", ()), repr(self.program.integrity), "")
-        self.ledger = Ledger.open(self.store, facts, self.program.schema)
+        facts = JobFacts(
+            "scripted", SourceFacts("", "", ()), repr(self.program.integrity), "", key=self.program.key_columns
+        )
+        self.ledger = Ledger.open(self.store, facts, self.program.schemas)
         self.engine = LocalEngine(
             self.program,
             self.store,

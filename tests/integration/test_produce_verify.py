@@ -121,7 +121,7 @@ def run_pipeline(kafka: s.Kafka, storage: Path) -> None:
 
 
 def open_ledger(store: Store) -> Ledger:
-    return Ledger.open(store, JobFacts("books", SourceFacts("", "", ()), "strict", ""), PROGRAM.schema)
+    return Ledger.open(store, JobFacts("books", SourceFacts("", "", ()), "strict", ""), PROGRAM.schemas)
 
 
 def ends_of(kafka: s.Kafka) -> dict[Partition, int]:

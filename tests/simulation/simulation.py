@@ -150,7 +150,7 @@ class Simulation:
         if self._chance.random() < 0.5:
             task._CACHE = StateCache()  # other workers; else those that were there go on, with what they know
         store, facts = FaultyStore(self.store, self._air), JobFacts("simulated", SourceFacts("", "", ()), "", "")
-        ledger = Ledger.open(store, facts, self._program.schema, FaultyTables(self.tables, self._air))
+        ledger = Ledger.open(store, facts, self._program.schemas, FaultyTables(self.tables, self._air))
         return Engine(
             self._program,
             store,

@@ -177,7 +177,7 @@ class Supervisor:
         return facts_of(self._job, self._ref, because=because)
 
     def _open_ledger(self) -> Ledger:
-        return Ledger.open(self._store, self._facts, self._job.program.schema)
+        return Ledger.open(self._store, self._facts, self._job.program.schemas)
 
     def _repaired(self) -> bool:
         """Was it a repair that overtook us? Then we are still the job's driver, and go on from where it left off."""
@@ -202,7 +202,7 @@ class Supervisor:
 
 def facts_of(job: Job, ref: JobRef, role: Literal["run", "repair"] = "run", because: str = "") -> JobFacts:
     source = SourceFacts(job.source.bootstrap, job.source.topics, job.source.option_names)
-    return JobFacts(job.name, source, repr(job.integrity), ref.sha256, role, because)
+    return JobFacts(job.name, source, repr(job.integrity), ref.sha256, role, because, job.program.key_columns)
 
 
 def policy_of(job: Job) -> Policy:

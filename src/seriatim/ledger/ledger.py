@@ -15,14 +15,12 @@ from seriatim.ledger import protocol
 from seriatim.ledger.delta import OutputTable, check_owner, check_schema, find_owner
 from seriatim.ledger.manifest import LanePosition, Manifest, SourceFacts, Writer
 from seriatim.ledger.table_log import CommitRefused, CommitUncertain, TableLog, Tables
-from seriatim.output import events, incidents
 from seriatim.output.parquet import FileRef
 from seriatim.partition.result import LaneResult
 from seriatim.store import Store
 from seriatim.version import VERSION
 
 TAKE_OVER_TRIES: Final = 20
-FOLLOWER_SCHEMAS: Mapping[str, pa.Schema] = {paths.SESSIONS: events.SCHEMA, paths.INCIDENTS: incidents.SCHEMA}
 
 
 class JobFacts:
@@ -36,11 +34,13 @@ class JobFacts:
         job_sha256: str,
         role: Literal["run", "repair"] = "run",
         because: str = "",
+        key: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.app_id = app_id(name)
         self.source = source
         self.integrity = integrity
+        self.key = key
         self.writer = Writer(uuid4().hex, role, socket.gethostname(), os.getpid(), VERSION, job_sha256, because)
 
 
@@ -51,9 +51,12 @@ def app_id(job: str) -> str:
 class Ledger:
     """Open it, then `commit` epoch after epoch. One driver owns one; a second one fences the first."""
 
-    def __init__(self, store: Store, facts: JobFacts, primary: TableLog, tables: Tables) -> None:
+    def __init__(
+        self, store: Store, facts: JobFacts, schemas: Mapping[str, pa.Schema], primary: TableLog, tables: Tables
+    ) -> None:
         self._store = store
         self._facts = facts
+        self._schemas = schemas
         self._primary = primary
         self._tables = tables
         self._fenced: Fenced | None = None
@@ -62,19 +65,23 @@ class Ledger:
         self.manifest: Manifest | None = None if epoch is None else manifests.read(store, epoch)
 
     @classmethod
-    def open(cls, store: Store, facts: JobFacts, schema: pa.Schema, tables: Tables = OutputTable) -> "Ledger":
+    def open(
+        cls, store: Store, facts: JobFacts, schemas: Mapping[str, pa.Schema], tables: Tables = OutputTable
+    ) -> "Ledger":
         """Find position and state from the table's log, finish what an earlier driver left half done, and take over.
+        `schemas` are those of all outputs, by name.
 
         SUBTLE: taking over is a commit of its own (an epoch without files). Without it the *newer* of two drivers would
         be the one to be refused at its first commit, and a zombie could go on for ever.
         """
+        schema = schemas[paths.PRIMARY]
         for _ in range(TAKE_OVER_TRIES):
             primary = tables.open(store, paths.PRIMARY, facts.app_id)
             if primary is None:
                 primary = tables.create(store, paths.PRIMARY, facts.app_id, schema)
             check_owner(primary, facts.app_id, store.url)
             check_schema(primary, schema, store.table_url(paths.PRIMARY))
-            ledger = cls(store, facts, primary, tables)
+            ledger = cls(store, facts, schemas, primary, tables)
             ledger.roll_followers_forward()
             if ledger.manifest is not None and ledger.manifest.writer.driver == facts.writer.driver:
                 return ledger
@@ -165,6 +172,7 @@ class Ledger:
                 writer=self._facts.writer,
                 source=self._facts.source,
                 integrity=self._facts.integrity,
+                key=self._facts.key,
                 lanes=lanes,
                 adds=adds,
                 cuts=cuts or {},
@@ -217,7 +225,7 @@ class Ledger:
     def _follower(self, name: str) -> TableLog:
         table = self._tables.open(self._store, name, self._facts.app_id)
         if table is None:
-            table = self._tables.create(self._store, name, self._facts.app_id, FOLLOWER_SCHEMAS[name])
+            table = self._tables.create(self._store, name, self._facts.app_id, self._schemas[name])
         return table
 
     def _change_follower(self, table: TableLog, manifest: Manifest) -> None:

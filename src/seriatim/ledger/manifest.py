@@ -81,6 +81,8 @@ class Manifest(msgspec.Struct, frozen=True):
     adds: dict[str, tuple[FileRef, ...]]  # by output: the files this epoch adds
     # By output: which rows this epoch takes away, as a SQL predicate. Only a repair does that, and it adds nothing.
     cuts: dict[str, str] = {}
+    # Of a changelog: the columns by which rows are found. Empty where the output is not one.
+    key: tuple[str, ...] = ()
     # Starts in a row, this one included, after which no epoch of records was committed: 0 in an epoch of records.
     fruitless: _Count = 0
 

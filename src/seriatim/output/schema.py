@@ -81,6 +81,11 @@ def columns_of(output_type: Any) -> list[Column]:
     return _struct_columns(output_type, "")
 
 
+def row_columns(row_type: type[msgspec.Struct]) -> list[Column]:
+    """The columns of a whole row of a session's table, as a frame holds them."""
+    return _struct_columns(row_type, "")
+
+
 def holds_mutable(columns: list[Column]) -> bool:
     """Does a row hold a list or a nested struct, which the operator may still have in its hands?"""
     return any(pa.types.is_nested(column.field.type) for column in columns)

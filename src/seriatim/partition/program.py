@@ -1,8 +1,11 @@
 """What a lane runs: codec, operator, integrity, and what follows from their types. Built once a process from a job."""
 
 from collections.abc import Callable
-from typing import Any, Final, get_origin
+from typing import Any, Final, get_args, get_origin
 
+import pyarrow as pa
+
+from seriatim import paths
 from seriatim.codec import Codec, JsonEnvelope
 from seriatim.errors import ConfigurationError
 from seriatim.integrity import Tier
@@ -10,7 +13,9 @@ from seriatim.model import Change, Message, Snapshot
 from seriatim.operator import Operator, RebuildTable
 from seriatim.operator.contract import declared_types
 from seriatim.operator.table import RowRules, Table
-from seriatim.output.schema import columns_of, holds_mutable, primary_schema
+from seriatim.output import events, incidents
+from seriatim.output.schema import columns_of, holds_mutable, primary_schema, row_columns
+from seriatim.row import row_spec
 from seriatim.state.format import StateFormat
 
 SESSION_TIMEOUT_MS: Final = 3_600_000
@@ -46,6 +51,18 @@ class Program:
         self.state_format.initial_or_refuse()
         self.columns = columns_of(output_type)
         self.schema = primary_schema(self.columns)
+        self.schemas: dict[str, pa.Schema] = {
+            paths.PRIMARY: self.schema,
+            paths.SESSIONS: events.SCHEMA,
+            paths.INCIDENTS: incidents.SCHEMA,
+        }
+        # Of a changelog, which folds to a table: the columns that find a row, and those of a whole row.
+        self.key_columns: tuple[str, ...] = ()
+        if get_origin(output_type) is Change:
+            (changed_type,) = get_args(output_type)
+            self.key_columns = row_spec(changed_type).key_columns
+            self.frame_columns = row_columns(changed_type)
+            self.schemas[paths.FRAMES] = primary_schema(self.frame_columns)
         # A row that holds a list is copied when it is given: the operator may go on changing that list. Rows of a
         # changelog come out of a codec or a table, and nobody changes those.
         self.copy_rows = get_origin(output_type) is not Change and holds_mutable(self.columns)

@@ -115,7 +115,7 @@ def apply(job: Job, ref: JobRef, request: Request) -> tuple[Manifest, tuple[Step
     """Takes the job over, plans anew on what is true then, and commits all of it at once."""
     show(job, request)  # an order that does not fit must not cost a running driver its place
     target = Target(Store(job.storage, job.revealed_storage_options()), job)
-    ledger = Ledger.open(target.store, facts_of(job, ref, "repair"), job.program.schema)
+    ledger = Ledger.open(target.store, facts_of(job, ref, "repair"), job.program.schemas)
     assert ledger.manifest is not None, "an open ledger has a manifest"
     steps = plan(request, read_facts(job, ledger.manifest, target))
     work = Housekeeping(job.program, target.store, ledger)

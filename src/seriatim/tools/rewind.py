@@ -191,7 +191,7 @@ def apply(job: Job, ref: JobRef, goal: Goal, topics: tuple[str, ...], reason: st
     """Takes the job over, plans anew on what is true then, and does all of it in one commit."""
     show(job, goal, topics)  # a goal that can not be reached must not cost a running driver its place
     store = Store(job.storage, job.revealed_storage_options())
-    ledger = Ledger.open(store, facts_of(job, ref, "repair", reason), job.program.schema)
+    ledger = Ledger.open(store, facts_of(job, ref, "repair", reason), job.program.schemas)
     assert ledger.manifest is not None, "an open ledger has a manifest"
     moves = plan_moves(store, ledger.manifest, goal, _spans(job), topics)
     return ledger.cut_back(moved(ledger.lanes, moves), cuts(moves)), moves

@@ -246,7 +246,7 @@ def facts(name: str) -> JobFacts:
 
 def test_two_jobs_can_not_share_a_storage(played: Player) -> None:
     with pytest.raises(ConfigurationError, match="belongs to the job scripted"):
-        Ledger.open(played.store, facts("another"), PROGRAM.schema)
+        Ledger.open(played.store, facts("another"), PROGRAM.schemas)
 
 
 class Changed(s.Row):
@@ -280,9 +280,9 @@ def test_nulls_inside_a_column_that_had_none_are_refused_against_the_existing_ta
     before, after_change = (
         Program(s.JsonEnvelope(row_type), s.RebuildTable(row_type), s.Strict()) for row_type in (Listed, LooselyListed)
     )
-    Ledger.open(store, facts("scripted"), before.schema)
+    Ledger.open(store, facts("scripted"), before.schemas)
     with pytest.raises(ConfigurationError, match="columns differ"):
-        Ledger.open(store, facts("scripted"), after_change.schema)
+        Ledger.open(store, facts("scripted"), after_change.schemas)
 
 
 @pytest.mark.parametrize(
@@ -292,5 +292,5 @@ def test_nulls_inside_a_column_that_had_none_are_refused_against_the_existing_ta
 def test_a_changed_row_type_is_refused_against_the_existing_table(played: Player, row_type: Any, says: str) -> None:
     changed = Program(s.JsonEnvelope(row_type), s.RebuildTable(row_type), s.Strict())
     with pytest.raises(ConfigurationError, match="columns differ") as caught:
-        Ledger.open(played.store, facts("scripted"), changed.schema)
+        Ledger.open(played.store, facts("scripted"), changed.schemas)
     assert says in caught.value.detail
