@@ -13,7 +13,7 @@ from seriatim.durations import milliseconds, seconds
 from seriatim.errors import ConfigurationError
 from seriatim.integrity import TIERS, Strict, Tier
 from seriatim.operator import Operator
-from seriatim.partition.program import Program
+from seriatim.partition.program import FRAME_FACTOR, Program
 from seriatim.source.kafka import Kafka, Secret
 
 EPOCH_INTERVAL: Final = "5s"
@@ -31,6 +31,8 @@ class Job:
     "retire" (its sessions end, the others go on) or "fail"; `on_topic_recreated` is "refuse" or "accept" (the old
     one's sessions end, the new one is read from its beginning). `retention_warning` is how long before Kafka deletes
     unread records the job warns (by default 24 hours, or a third of the topic's retention if that is less).
+    `frame_factor`: when a session's changes since the last time outnumber its rows so many times, its whole table is
+    written down, so that a table as of any moment is read at once (4; None: never).
 
     `epoch_interval` is the time between the starts of two epochs ("5s", "500ms", "0s" for as fast as it goes); a
     backlog is worked off without a pause. `max_records_per_epoch` bounds one epoch over all partitions, which share it
@@ -51,6 +53,7 @@ class Job:
         on_topic_deleted: Literal["retire", "fail"] = "retire",
         on_topic_recreated: Literal["refuse", "accept"] = "refuse",
         retention_warning: str | None = None,
+        frame_factor: float | None = FRAME_FACTOR,
         storage_options: Mapping[str, str | Secret] | None = None,
         epoch_interval: str = EPOCH_INTERVAL,
         max_records_per_epoch: int = RECORDS_PER_EPOCH,
@@ -82,7 +85,8 @@ class Job:
         self.tasks_max = _positive("tasks_max", tasks_max)
         self.spark = dict(spark or {})
         timeout_ms = None if session_timeout is None else milliseconds(session_timeout)
-        self.program = Program(self.codec, self.operator, self.integrity, timeout_ms)
+        factor = None if frame_factor is None else _factor(frame_factor)
+        self.program = Program(self.codec, self.operator, self.integrity, timeout_ms, factor)
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, source={self.source!r}, storage={self.storage!r})"
@@ -128,6 +132,16 @@ def _checked_storage(storage: str) -> str:
             hint="Choose a name without it.",
         )
     return storage
+
+
+def _factor(value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.25 <= value < 1e9:
+        raise ConfigurationError(
+            f"frame_factor is {value!r}.",
+            detail="It says how many times a session's changes outnumber its rows before its table is written down.",
+            hint="Give a number from 0.25 up, such as frame_factor=4, or None for no frames.",
+        )
+    return float(value)
 
 
 def _positive(what: str, value: int) -> int:

@@ -130,7 +130,8 @@ def hostile_state(**other: Any) -> tuple[MemoryStore, LaneStart]:
     """A lane whose only session was stored by somebody who is not us."""
     entry = {
         "session": "good", "dropped": False, "sequence": 1, "rows": 0, "first_offset": 0, "snapshot_offset": 0,
-        "last_offset": 0, "last_timestamp_ms": 0, "active_ms": 0, "proven_ms": 0, "chunk_count": 0, "state": b"\x90",
+        "last_offset": 0, "last_timestamp_ms": 0, "active_ms": 0, "proven_ms": 0, "unframed": 0, "frame_at": 0,
+        "chunk_count": 0, "state": b"\x90",
     } | other  # fmt: skip
     data, store = segment.encode([entry]), MemoryStore()
     store.create("_seriatim/state/x", data)

@@ -43,7 +43,7 @@ def entry(kind: str = "table", **other: Any) -> dict[str, Any]:
     entry = {
         "session": "a", "dropped": False, "sequence": 7, "rows": 2, "first_offset": 1, "snapshot_offset": 2,
         "last_offset": 9, "last_timestamp_ms": 1234, "active_ms": 1200, "event_time_ms": None,
-        "quarantined_offset": None, "proven_offset": 2, "proven_ms": 5,
+        "quarantined_offset": None, "proven_offset": 2, "proven_ms": 5, "unframed": 6, "frame_at": 64,
         "held": [{"offset": 10, "record_time_ms": 1235, "key": b"k", "value": b"{}"}],
         "missing": [3, 4], "chunk_count": 3, "chunk_rows": [ROWS], "state": STATES[kind],
     }  # fmt: skip
@@ -122,7 +122,16 @@ HELD = st.fixed_dictionaries(
     {"offset": NUMBERS, "record_time_ms": NUMBERS, "key": BYTES, "value": BYTES | st.none()},
 )
 OPTIONAL = ("sequence", "rows", "snapshot_offset", "quarantined_offset", "event_time_ms", "proven_offset")
-REQUIRED = ("first_offset", "last_offset", "last_timestamp_ms", "active_ms", "proven_ms", "chunk_count")
+REQUIRED = (
+    "first_offset",
+    "last_offset",
+    "last_timestamp_ms",
+    "active_ms",
+    "proven_ms",
+    "unframed",
+    "frame_at",
+    "chunk_count",
+)
 FACTS = st.fixed_dictionaries(
     {},
     optional={

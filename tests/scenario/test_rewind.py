@@ -48,7 +48,7 @@ def set_back(played: Player, goal: Goal, topics: tuple[str, ...] = ()) -> None:
     assert played.ledger.manifest is not None
     spans = dict(played.log.spans(lane.key for lane in played.ledger.lanes))
     moves = plan_moves(played.store, played.ledger.manifest, goal, spans, topics)
-    played.ledger.cut_back(moved(played.ledger.lanes, moves), cuts(moves))
+    played.ledger.cut_back(moved(played.ledger.lanes, moves), cuts(moves, played.program.schemas))
 
 
 @pytest.mark.parametrize("name", GOALS)

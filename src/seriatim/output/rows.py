@@ -37,7 +37,7 @@ class RowBlock:
         self._partition = partition
         self._generation = generation
         self._columns = columns
-        self._schema = primary_schema(columns)
+        self.schema = primary_schema(columns)
         self.rows: list[Any] = []
         self.marks: list[Mark] = []
 
@@ -48,7 +48,7 @@ class RowBlock:
             arrays = [*self._coordinates(), *(_array(column, rows) for column in self._columns)]
         except _CONVERSION_ERRORS as error:
             raise self._find_culprit(error) from error
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         rows.clear()
         marks.clear()
         return batch

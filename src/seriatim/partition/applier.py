@@ -1,7 +1,12 @@
-"""Gives accepted messages to the operator, and what it makes of them to the outbox. Decides nothing."""
+"""Gives accepted messages to the operator, and what it makes of them to the outbox.
+
+Like key frames in a video, a session's whole table goes to the outbox now and then: when the changes since the last
+time outnumber its rows `frame_factor` times. So a table as of any moment costs at most one frame and so many changes to
+read, however long the session, and frames cost at most that part of the changes to write.
+"""
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, Final
 
 from seriatim.codec import BadRecord
 from seriatim.errors import ChecksumMismatch, DamagedFile
@@ -10,7 +15,9 @@ from seriatim.output.rows import BLOCK_ROWS
 from seriatim.partition.outbox import Outbox
 from seriatim.partition.program import Program
 from seriatim.state.lane_state import LaneState
-from seriatim.state.session import Session
+from seriatim.state.session import NO_FRAMES, Session
+
+FRAME_CHANGES_MIN: Final = 64  # between two frames: what is less is read at once anyway
 
 
 class Applier:
@@ -21,6 +28,9 @@ class Applier:
         self._operator_apply = program.operator.apply
         self._checks = program.checks
         self._copy_rows = program.copy_rows
+        self._frame_factor = program.frame_factor
+        # Sessions with rows beside others' in the record at hand, and the times of the messages.
+        self.beside: list[tuple[Session, int]] = []
         # Rows that the record at hand has given so far, where it gives those of several messages.
         self.position = 0
 
@@ -43,6 +53,7 @@ class Applier:
             block = self._outbox.block
             block.rows += rows
             block.marks.append((session.name, sequence, offset, time_ms, len(rows), self.position))
+            session.unframed += len(rows)
             if len(block.rows) >= BLOCK_ROWS:
                 self._outbox.flush()
         if sequence is not None:
@@ -62,6 +73,30 @@ class Applier:
         before = self._outbox.rows + len(self._outbox.block.rows)
         self.apply(session, message, offset, time_ms, clock_ms)
         self.position += self._outbox.rows + len(self._outbox.block.rows) - before
+        self.beside.append((session, time_ms))
+
+    def record_done(self, offset: int) -> None:
+        """Nothing more comes of this record: its rows are complete, and so is what a frame there would hold."""
+        self.position = 0
+        for session, time_ms in self.beside:
+            if session.unframed >= session.frame_at and session.name in self._state.sessions:
+                self.look_for_frame(session, offset, time_ms)
+        self.beside.clear()
+
+    def look_for_frame(self, session: Session, offset: int, time_ms: int) -> None:
+        """After a record's last change of this session: is a frame due?
+
+        SUBTLE: what decides is stored with the session, so frames are the same wherever epochs were cut.
+        """
+        if self._frame_factor is None:
+            session.frame_at = NO_FRAMES
+            return
+        rows = len(session.state)
+        session.frame_at = max(FRAME_CHANGES_MIN, int(self._frame_factor * rows))
+        # Of an empty table there is nothing to write down. It is looked at again with the next change.
+        if rows and session.unframed >= session.frame_at:
+            self._outbox.frame(session, session.state, offset, time_ms)
+            session.unframed = 0
 
     def read_again(self, session: Session, place: tuple[str, int]) -> None:
         """Messages that waited when the state was stored are there as bytes: decode them."""

@@ -20,7 +20,7 @@ from seriatim.model import Changes, Failure, IncidentKind, Partition, Record
 from seriatim.output.parquet import FileRef
 from seriatim.output.rows import UnstorableRow
 from seriatim.partition.applier import Applier
-from seriatim.partition.batch import collector_paused, one_record, session_name, unpack
+from seriatim.partition.batch import Batch, collector_paused, one_record, session_name, unpack
 from seriatim.partition.life import SessionLife, Stop
 from seriatim.partition.order import check_order
 from seriatim.partition.orders import LaneOrder, ReplaceRecord, attend
@@ -114,7 +114,8 @@ class Lane:
         names, keys = [self._name_of(key) for key in given.keys], given.keys
         # The hot loop: local names, exact types, no call that can be avoided (figures in docs/performance.md).
         decode, judge, sessions = self._program.codec.decode, self._program.integrity.judge, self.state.sessions
-        apply, life, wake_ms = self._applier.apply, self._life, self.state.wake_ms
+        applier, life, wake_ms = self._applier, self._life, self.state.wake_ms
+        apply = applier.apply
         done, offset, name, decoded = 0, given.offsets[0], "", False
         record: Record | None = None
         for offset, time_ms, clock_ms, code, value in zip(
@@ -142,6 +143,8 @@ class Lane:
                         verdict = judge(session, message, time_ms)
                         if verdict is ACCEPT and type(message) is Changes:
                             apply(session, message, offset, time_ms, clock_ms)
+                            if session.unframed >= session.frame_at:
+                                applier.look_for_frame(session, offset, time_ms)
                         else:
                             wake_ms = life.act(session, message, record, clock_ms, verdict)
             except Stop as stop:
@@ -152,11 +155,14 @@ class Lane:
                 self._trouble(error, record or _blank(topic, index, offset, time_ms), name, decoded, clock_ms)
                 wake_ms = self.state.wake_ms
             if self._failure is not None:
-                if record is not None and not self._rewind:
-                    self._record_stop(record, self._failure)
+                self._record_stop(record, self._failure)
                 break
-            self._applier.position = 0
+            if applier.beside:
+                applier.record_done(offset)
             done += 1
+        self._advance(given, done)
+
+    def _advance(self, given: Batch, done: int) -> None:
         if done:
             self._next_offset = given.offsets[done - 1] + 1
             self._records += done
@@ -215,9 +221,9 @@ class Lane:
         self._failure = Failure(kind, self.partition.topic, self.partition.index, offset, session, reason, detail)
         self._rewind = rewind
 
-    def _record_stop(self, record: Record, failure: Failure) -> None:
+    def _record_stop(self, record: Record | None, failure: Failure) -> None:
         """The record goes among the incidents, once: a job that is started again stops at it again."""
-        if self._start.stopped_offset != record.offset:
+        if record is not None and not self._rewind and self._start.stopped_offset != record.offset:
             self._outbox.incident(failure.kind, "stopped", failure.session, record, failure.reason)
 
     def _guarded_flush(self, batch_bytes: int) -> None:

@@ -1,5 +1,6 @@
-"""What a lane gives out: rows, session events and incidents, collected in blocks and staged as files. Shows nothing."""
+"""What a lane gives out: rows, frames, events, incidents. Collected in blocks, staged as files. Shows nothing."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ from seriatim import paths
 from seriatim.model import Action, IncidentKind, Partition, Record
 from seriatim.output import events, incidents
 from seriatim.output.parquet import FileRef, FileWriter
-from seriatim.output.rows import BLOCK_BYTES, RowBlock
+from seriatim.output.rows import BLOCK_BYTES, BLOCK_ROWS, RowBlock
 from seriatim.partition.program import Program
 from seriatim.state.session import Session
 from seriatim.store import Store
@@ -24,8 +25,10 @@ class Outbox:
         self._generation = generation
         self._store = store
         self.block = RowBlock(partition, generation, program.columns)
+        self.frames = RowBlock(partition, generation, program.frame_columns)
         self._block_bytes = 0  # of the batches since the last flush
         self._writer = self._new_writer(paths.PRIMARY, program.schema)
+        self._frames_writer = self._new_writer(paths.FRAMES, self.frames.schema)
         self._events = _Notes(events.SCHEMA, self._new_writer(paths.SESSIONS, events.SCHEMA))
         self._incidents = _Notes(incidents.SCHEMA, self._new_writer(paths.INCIDENTS, incidents.SCHEMA))
         self._event_place = (-1, 0)  # offset of the last event, and how many that record has had
@@ -43,12 +46,26 @@ class Outbox:
     def flush(self) -> None:
         """Turn the rows at hand into columns; `UnstorableRow` if one of them has a value that its column can't take."""
         self._block_bytes = 0
-        if not self.block.rows:
-            return
-        self.rows += len(self.block.rows)
-        batch = self.block.to_arrow()
+        if self.block.rows:
+            self.rows += len(self.block.rows)
+            self._write(self._writer, self.block)
+        # After the changes: what can not be stored is found there, with the record that it came from.
+        if self.frames.rows:
+            self._write(self._frames_writer, self.frames)
+
+    def _write(self, writer: FileWriter, block: RowBlock) -> None:
+        batch = block.to_arrow()
         if not self.void:
-            self._writer.add(batch)
+            writer.add(batch)
+
+    def frame(self, session: Session, rows: Iterable[Any], offset: int, time_ms: int) -> None:
+        """The session's whole table, as it is after this record."""
+        block = self.frames
+        before = len(block.rows)
+        block.rows += rows
+        block.marks.append((session.name, session.sequence, offset, time_ms, len(block.rows) - before, 0))
+        if len(block.rows) >= BLOCK_ROWS:
+            self.flush()
 
     def event(
         self,
@@ -113,6 +130,7 @@ class Outbox:
         self.flush()
         files = {
             paths.PRIMARY: tuple(self._writer.close()),
+            paths.FRAMES: tuple(self._frames_writer.close()),
             paths.SESSIONS: self._events.close(),
             paths.INCIDENTS: self._incidents.close(),
         }

@@ -14,17 +14,19 @@ from seriatim.operator import Operator, RebuildTable
 from seriatim.operator.contract import declared_types
 from seriatim.operator.table import RowRules, Table
 from seriatim.output import events, incidents
-from seriatim.output.schema import columns_of, holds_mutable, primary_schema, row_columns
+from seriatim.output.schema import Column, columns_of, holds_mutable, primary_schema, row_columns
 from seriatim.row import row_spec
 from seriatim.state.format import StateFormat
 
 SESSION_TIMEOUT_MS: Final = 3_600_000
+FRAME_FACTOR: Final = 4.0
 
 Check = Callable[[Any, Message[Any]], str | None]
 
 
 class Program:
-    """`session_timeout_ms`: how long a session may be silent, by the partition's record times; None: for ever."""
+    """`session_timeout_ms`: how long a session may be silent, by the partition's record times; None: for ever.
+    `frame_factor`: after how many tables' worth of changes a session's whole table is written down; None: never."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class Program:
         operator: Operator[Any, Any, Any],
         integrity: Tier,
         session_timeout_ms: int | None = SESSION_TIMEOUT_MS,
+        frame_factor: float | None = FRAME_FACTOR,
     ) -> None:
         state_type, row_type, output_type = declared_types(operator)
         if codec.row_type is not None and codec.row_type is not row_type:
@@ -58,11 +61,15 @@ class Program:
         }
         # Of a changelog, which folds to a table: the columns that find a row, and those of a whole row.
         self.key_columns: tuple[str, ...] = ()
+        self.frame_columns: list[Column] = []
         if get_origin(output_type) is Change:
             (changed_type,) = get_args(output_type)
             self.key_columns = row_spec(changed_type).key_columns
             self.frame_columns = row_columns(changed_type)
             self.schemas[paths.FRAMES] = primary_schema(self.frame_columns)
+        # A frame is the operator's state. Only of RebuildTable's own changes is it known that they fold to just that.
+        folds = type(operator).apply is RebuildTable.apply
+        self.frame_factor = frame_factor if folds else None
         # A row that holds a list is copied when it is given: the operator may go on changing that list. Rows of a
         # changelog come out of a codec or a table, and nobody changes those.
         self.copy_rows = get_origin(output_type) is not Change and holds_mutable(self.columns)

@@ -8,7 +8,7 @@ from seriatim.errors import DamagedFile
 from seriatim.state import segment as segments
 from seriatim.state.format import CODING_ERRORS, StateFormat, UnstorableState, row_count
 from seriatim.state.segment import SegmentRef
-from seriatim.state.session import Held, Session
+from seriatim.state.session import NO_FRAMES, Held, Session
 from seriatim.store import Store
 
 DELTAS_MAX: Final = 16
@@ -142,6 +142,9 @@ class LaneState:
             "quarantined_offset": session.quarantined_offset,
             "proven_offset": session.proven_offset,
             "proven_ms": session.proven_ms,
+            "unframed": session.unframed,
+            # No frames now; they may be wanted next time.
+            "frame_at": 0 if session.frame_at == NO_FRAMES else session.frame_at,
             "held": [{name: getattr(held, name) for name in _HELD} for held in session.held],
             "missing": [number for span in session.missing for number in span],
             "chunk_count": session.chunk_count,
@@ -159,6 +162,7 @@ class LaneState:
         session.event_time_ms = entry["event_time_ms"]
         session.quarantined_offset = entry["quarantined_offset"]
         session.proven_offset, session.proven_ms = entry["proven_offset"], entry["proven_ms"]
+        session.unframed, session.frame_at = entry["unframed"], entry["frame_at"]
         session.held = [Held(**held) for held in entry["held"] or ()]
         numbers = iter(entry["missing"] or ())
         session.missing = list(zip(numbers, numbers, strict=True))
@@ -185,6 +189,8 @@ _DROPPED: Final[dict[str, Any]] = {
     "last_timestamp_ms": 0,
     "active_ms": 0,
     "proven_ms": 0,
+    "unframed": 0,
+    "frame_at": 0,
     "chunk_count": 0,
 }
 _HELD: Final = ("offset", "record_time_ms", "key", "value")

@@ -34,6 +34,8 @@ _FIELDS: list["pa.Field[Any]"] = [
     pa.field("quarantined_offset", pa.int64()),
     pa.field("proven_offset", pa.int64()),
     pa.field("proven_ms", pa.int64(), nullable=False),
+    pa.field("unframed", pa.int64(), nullable=False),
+    pa.field("frame_at", pa.int64(), nullable=False),
     pa.field("held", pa.list_(pa.struct(_HELD))),
     pa.field("missing", pa.list_(pa.int64())),  # low, high, low, high
     pa.field("chunk_count", pa.int64(), nullable=False),
@@ -77,6 +79,8 @@ class _Entry(TypedDict, total=False):
     quarantined_offset: _Count | None
     proven_offset: _Count | None
     proven_ms: _Milliseconds
+    unframed: _Count
+    frame_at: _Count
     held: list[_HeldEntry] | None
     missing: list[_Long] | None
     chunk_count: _Count

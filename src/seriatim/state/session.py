@@ -7,6 +7,7 @@ import msgspec
 from seriatim.model import Message, Record, Snapshot
 
 MISSING_SPANS_MAX: Final = 64
+NO_FRAMES: Final = 2**62
 
 
 class Held(msgspec.Struct):
@@ -41,6 +42,7 @@ class Session:
         "chunks_seen",
         "event_time_ms",
         "first_offset",
+        "frame_at",
         "held",
         "last_offset",
         "last_timestamp_ms",
@@ -55,6 +57,7 @@ class Session:
         "snapshot_offset",
         "state",
         "stored_rows",
+        "unframed",
         "wake_ms",
         "watched",
     )
@@ -72,6 +75,8 @@ class Session:
         # The last message that proved the table right: a snapshot, or one whose checksum agreed.
         self.proven_offset: int | None = None
         self.proven_ms = 0
+        self.unframed = 0  # changes since the last frame
+        self.frame_at = 0  # how many of them make it worth looking whether another is due
         self.held: list[Held] = []
         self.missing: list[tuple[int, int]] = []
         # The chunks of a snapshot that is not yet complete: one list of rows for each chunk that came.

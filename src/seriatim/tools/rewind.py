@@ -118,16 +118,18 @@ def plan_moves(
     return tuple(sorted(moves, key=lambda move: move.lane.key))
 
 
-def cuts(moves: Iterable[Move]) -> dict[str, str]:
+def cuts(moves: Iterable[Move], outputs: Iterable[str]) -> dict[str, str]:
     """By output, which rows go. Incidents that a person ordered stay: they tell what was done."""
     moves = list(moves)
-    primary = " OR ".join(_after(move.past, "_") for move in moves)
-    follower = " OR ".join(_after(move.past, "") for move in moves)
-    return {
-        paths.PRIMARY: primary,
-        paths.SESSIONS: follower,
-        paths.INCIDENTS: f"({follower}) AND action <> 'accepted'",
+    rows = " OR ".join(_after(move.past, "_") for move in moves)
+    notes = " OR ".join(_after(move.past, "") for move in moves)
+    wanted = {
+        paths.PRIMARY: rows,
+        paths.FRAMES: rows,
+        paths.SESSIONS: notes,
+        paths.INCIDENTS: f"({notes}) AND action <> 'accepted'",
     }
+    return {output: predicate for output, predicate in wanted.items() if output in outputs}
 
 
 def moved(lanes: Iterable[LanePosition], moves: Iterable[Move]) -> tuple[LanePosition, ...]:
@@ -194,7 +196,7 @@ def apply(job: Job, ref: JobRef, goal: Goal, topics: tuple[str, ...], reason: st
     ledger = Ledger.open(store, facts_of(job, ref, "repair", reason), job.program.schemas)
     assert ledger.manifest is not None, "an open ledger has a manifest"
     moves = plan_moves(store, ledger.manifest, goal, _spans(job), topics)
-    return ledger.cut_back(moved(ledger.lanes, moves), cuts(moves)), moves
+    return ledger.cut_back(moved(ledger.lanes, moves), cuts(moves, job.program.schemas)), moves
 
 
 def _spans(job: Job) -> dict[Partition, Span]:

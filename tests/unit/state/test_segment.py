@@ -28,6 +28,8 @@ def entry(name: str) -> dict[str, Any]:
         "quarantined_offset": 8,
         "proven_offset": None,
         "proven_ms": 5,
+        "unframed": 6,
+        "frame_at": 64,
         "held": [
             {"offset": 10, "record_time_ms": 1235, "key": None, "value": b"\x00\xff"},
             {"offset": 11, "record_time_ms": 1236, "key": b"k", "value": None},
