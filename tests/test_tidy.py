@@ -24,18 +24,18 @@ PROTOCOL_MAY_SEE = GROUND_FLOOR | {"ledger.manifest", "partition.result"}
 
 # Who may import a package from outside. A trailing slash means a whole room.
 ONLY_IN = {
-    "pyspark": ("engine/spark.py",),
+    "pyspark": ("engine/spark.py", "query/spark.py"),
     "py4j": ("engine/spark.py",),
     "confluent_kafka": ("source/", "tools/"),
     "confluent_kafka.admin": ("source/",),
-    "deltalake": ("ledger/delta.py", "tools/", "observe/", "testing.py"),
+    "deltalake": ("ledger/delta.py", "tools/", "observe/", "query/", "testing.py"),
     "obstore": ("store.py",),
     "time": ("clock.py",),
     "pickle": (),
     "cloudpickle": (),
     "marshal": (),
     "shelve": (),
-    "duckdb": ("tools/", "observe/"),
+    "duckdb": ("tools/", "observe/", "query/"),
     "click": ("cli/",),
 }
 # What executors import for every task must not drag in what only a driver needs.

@@ -24,6 +24,7 @@ from seriatim.job import Job
 from seriatim.model import Change, Changes, Chunk, Delete, End, Insert, Message, Record, Snapshot, Update, Upsert
 from seriatim.operator import Operator, RebuildTable, Table
 from seriatim.output.schema import Digits
+from seriatim.query import open  # noqa: A004 (its name is seriatim.open)
 from seriatim.row import Key, Row
 from seriatim.source.kafka import Kafka, secret
 from seriatim.structs import Output, State
@@ -60,5 +61,6 @@ __all__ = [
     "Violation",
     "Window",
     "__version__",
+    "open",
     "secret",
 ]

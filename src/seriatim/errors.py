@@ -13,6 +13,7 @@
     │   ├── RecordsLost         Kafka deleted records before they were read
     │   ├── TopicRecreated      a topic has another identity than the one we read
     │   ├── TopicDeleted        a topic that we read is gone, and the job asked to be told
+    │   ├── InDoubt             a table was asked for as of a moment at which it is not known to be right
     │   └── DamagedFile         a manifest or state segment is missing or does not match its checksum
     ├── CodeError               an exception in the user's codec or operator           exit 5
     └── Fenced                  another driver of this job has taken over              exit 6
@@ -105,6 +106,10 @@ class TopicRecreated(DataError):
 
 
 class TopicDeleted(DataError):
+    pass
+
+
+class InDoubt(DataError):
     pass
 
 

@@ -40,7 +40,8 @@ def incidents(
     """
     from seriatim import clock
     from seriatim.cli import render
-    from seriatim.observe.incidents import Filters, parse_since, read_incident_records, read_incidents
+    from seriatim.durations import moment_ms
+    from seriatim.observe.incidents import Filters, read_incident_records, read_incidents
     from seriatim.observe.target import find_target
 
     filters = Filters(
@@ -49,7 +50,7 @@ def incidents(
         action=action,
         topic=topic,
         partition=partition,
-        since_ms=None if since is None else parse_since(since, clock.now_ms()),
+        since_ms=None if since is None else moment_ms(since, clock.now_ms()),
         limit=limit if limit is not None or as_json or file is not None else _SHOWN + 1,
     )
     where = find_target(target)

@@ -41,10 +41,10 @@ def verify(
     For jobs with RebuildTable. With --producer, check the messages of any job. Exit code 4 if anything is wrong.
     """
     from seriatim import clock
-    from seriatim.observe.incidents import parse_since
+    from seriatim.durations import moment_ms
     from seriatim.tools.verify import Selection
 
-    selection = Selection(None if since is None else parse_since(since, clock.now_ms()), session, sample)
+    selection = Selection(None if since is None else moment_ms(since, clock.now_ms()), session, sample)
     if producer:
         return _producer(job_file, selection, as_json)
     from seriatim.cli import render

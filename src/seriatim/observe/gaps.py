@@ -11,16 +11,18 @@ from typing import Final
 import msgspec
 
 from seriatim import paths
+from seriatim.ledger.manifest import Manifest
 from seriatim.observe.followers import FollowerTable, equal, milliseconds
 from seriatim.observe.known import check_place, check_session
 from seriatim.observe.status import committed_manifest
 from seriatim.observe.target import Target
+from seriatim.store import Store
 
 RESTARTED: Final = "the producer began anew"  # the reason of an event that names none
 
 _COLUMNS: Final = (
     "session", "event", "topic", '"partition"', "generation", '"offset"', milliseconds("timestamp"), "since_offset",
-    milliseconds("since_timestamp"), "reason",
+    milliseconds("since_timestamp"), "reason", "sequence",
 )  # fmt: skip
 _ORDER: Final = ("topic", '"partition"', "generation", '"offset"', "position")
 _OVER: Final = ("ended", "expired", "retired")
@@ -40,6 +42,7 @@ class SessionEvent(msgspec.Struct, frozen=True):
     since_offset: int | None
     since_timestamp_ms: int | None
     reason: str | None
+    sequence: int | None = None
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -61,13 +64,25 @@ class Interval(msgspec.Struct, frozen=True):
 def read_intervals(
     target: Target, *, session: str | None = None, topic: str | None = None, open_only: bool = False
 ) -> list[Interval]:
-    check_place(committed_manifest(target), topic)
-    where = [*equal("session", session), *equal("topic", topic)]
-    rows = FollowerTable(target.store, paths.SESSIONS).select(_COLUMNS, where, order=_ORDER)
-    found = derive_intervals(SessionEvent(**row) for row in rows)
+    manifest = committed_manifest(target)
+    check_place(manifest, topic)
+    found = derive_intervals(read_events(target.store, manifest, session=session, topic=topic))
     if not found and session is not None:
         check_session(target.store, session)
     return [interval for interval in found if interval.to_offset is None] if open_only else found
+
+
+def read_events(
+    store: Store, manifest: Manifest, *, session: str | None = None, topic: str | None = None
+) -> Iterator[SessionEvent]:
+    """In the order of topic, partition, generation, offset, position.
+
+    SUBTLE: between the two commits of a repair this table still holds what the primary has been cut back from.
+    """
+    cut = manifest.cuts.get(paths.SESSIONS)
+    where = [*equal("session", session), *equal("topic", topic), *([] if cut is None else [f"NOT ({cut})"])]
+    for row in FollowerTable(store, paths.SESSIONS).select(_COLUMNS, where, order=_ORDER):
+        yield SessionEvent(**row)
 
 
 def derive_intervals(events: Iterable[SessionEvent]) -> list[Interval]:

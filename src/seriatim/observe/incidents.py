@@ -2,12 +2,11 @@
 
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final, get_args
 
 import msgspec
 
-from seriatim import durations, paths
+from seriatim import paths
 from seriatim.errors import ConfigurationError
 from seriatim.model import Action, IncidentKind
 from seriatim.observe.followers import FollowerTable, equal, milliseconds, not_before
@@ -21,7 +20,6 @@ _BY_TIME: Final = ('"timestamp"', *_BY_PLACE)
 _FACTS: Final = (
     *_PLACE, milliseconds("timestamp"), "session", "kind", '"action"', "expected", "seen", "detail", "value_bytes",
 )  # fmt: skip
-_NO_TIMESTAMP_MS: Final = -1  # what Kafka gives a record without one: nothing is earlier
 
 
 class Filters(msgspec.Struct, frozen=True):
@@ -75,23 +73,6 @@ def read_incident_records(target: Target, filters: Filters, *, by_place: bool = 
         value, size = row["value"], row["value_bytes"]
         complete = value is None or size is None or len(value) >= size
         yield IncidentRecord(**row, text=_text(value, complete=complete), complete=complete)
-
-
-def parse_since(text: str, now_ms: int) -> int:
-    """ "2h" is two hours before now; anything else a time in ISO's form, in UTC unless it says otherwise."""
-    try:
-        found = now_ms - durations.milliseconds(text)
-    except ConfigurationError:
-        try:
-            moment = datetime.fromisoformat(text.strip().removesuffix(" UTC"))
-        except ValueError as error:
-            raise ConfigurationError(
-                f"{text!r} is neither a time nor a duration.",
-                hint='Write "2h" or "30m" (before now), or a time: "2026-05-06", "2026-05-06T07:08:09Z".',
-            ) from error
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        found = (moment - datetime.fromtimestamp(0, tz=UTC)) // timedelta(milliseconds=1)
-    return max(found, _NO_TIMESTAMP_MS)
 
 
 def _select(

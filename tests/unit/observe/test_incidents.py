@@ -10,9 +10,10 @@ import pytest
 from deltalake import QueryBuilder
 
 import seriatim as s
+from seriatim.durations import moment_ms
 from seriatim.errors import ConfigurationError, EnvironmentFailure
 from seriatim.observe import followers
-from seriatim.observe.incidents import Filters, IncidentRecord, parse_since, read_incident_records, read_incidents
+from seriatim.observe.incidents import Filters, IncidentRecord, read_incident_records, read_incidents
 from seriatim.observe.target import Target
 from seriatim.output.incidents import RECORD_BYTES_MAX
 from seriatim.testing import EPOCH, end, insert, record, snapshot, update
@@ -179,8 +180,8 @@ def test_a_job_without_incidents_has_none(tmp_path: Path) -> None:
 
 
 def test_since_is_a_time_or_a_duration_before_now() -> None:
-    assert parse_since("2h", NOW_MS) == NOW_MS - 7_200_000
-    assert parse_since("500ms", NOW_MS) == NOW_MS - 500
+    assert moment_ms("2h", NOW_MS) == NOW_MS - 7_200_000
+    assert moment_ms("500ms", NOW_MS) == NOW_MS - 500
     moment = int(datetime(2026, 5, 6, 7, 8, 9, tzinfo=UTC).timestamp() * 1000)
     for written in (
         "2026-05-06T07:08:09Z",
@@ -188,16 +189,16 @@ def test_since_is_a_time_or_a_duration_before_now() -> None:
         "2026-05-06 07:08:09",
         "2026-05-06T09:08:09+02:00",
     ):
-        assert parse_since(written, NOW_MS) == moment
-    assert parse_since("2026-05-06", NOW_MS) == int(datetime(2026, 5, 6, tzinfo=UTC).timestamp() * 1000)
-    assert parse_since("1900-01-01", NOW_MS) == parse_since(f"{'9' * 12}d", NOW_MS) == -1
-    assert parse_since("9999-12-31T23:59:59.999999", NOW_MS) == 253402300799999
+        assert moment_ms(written, NOW_MS) == moment
+    assert moment_ms("2026-05-06", NOW_MS) == int(datetime(2026, 5, 6, tzinfo=UTC).timestamp() * 1000)
+    assert moment_ms("1900-01-01", NOW_MS) == moment_ms(f"{'9' * 12}d", NOW_MS) == -1
+    assert moment_ms("9999-12-31T23:59:59.999999", NOW_MS) == 253402300799999
 
 
 @pytest.mark.parametrize("written", ["", "yesterday", "2 hours", "-2h", "2026-13-01", "12345", f"{'9' * 30}d"])
 def test_anything_else_is_no_time(written: str) -> None:
     with pytest.raises(ConfigurationError, match="neither a time nor a duration") as refused:
-        parse_since(written, NOW_MS)
+        moment_ms(written, NOW_MS)
     assert "2h" in refused.value.hint
 
 

@@ -1,0 +1,107 @@
+"""The tables as Spark DataFrames, in the user's own session. Needs no jars: not Delta's, and none of an object store.
+
+On local disk Spark reads the very Parquet files that the table's log names. Where Spark has no file system for the
+storage (an object store without its jars), Python tasks read them through the product's own library.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from seriatim import paths
+from seriatim.errors import StorageFailure
+from seriatim.query import samples
+from seriatim.query.opened import Opened, Time
+from seriatim.query.table import TableVersion
+
+_BATCH_ROWS: Final = 64 * 1024
+
+
+class SparkTables:
+    def __init__(self, opened: Opened, spark: SparkSession) -> None:
+        self._opened = opened
+        self._spark = spark
+
+    def changes(self) -> DataFrame:
+        """Every row change. By `_topic, _partition, _generation, _offset, _position` they fold to the tables."""
+        return self._frame(self._opened.tables().changes)
+
+    def sessions(self) -> DataFrame:
+        """Every event of every session."""
+        return self._follower(paths.SESSIONS)
+
+    def incidents(self) -> DataFrame:
+        return self._follower(paths.INCIDENTS)
+
+    def frames(self) -> DataFrame:
+        """Whole session tables, now and then."""
+        return self._follower(paths.FRAMES)
+
+    def sample(
+        self, every: str, *, session: str | None = None, start: Time | None = None, end: Time | None = None
+    ) -> DataFrame:
+        """Every session's table at regular moments: `seriatim.open(...).sample`, for any size."""
+        asked = self._opened.question(every, session, start, end)
+        version = self._opened.tables().changes
+        changes = self._frame(version)
+        if session is not None:
+            changes = changes.where(changes["_session"] == session)
+        columns = [name for name in version.schema.names if not name.startswith("_")]
+        text = samples.sql(asked, columns, samples.SPARK)
+        views: dict[str, Any] = {
+            "changes": changes,
+            "known": self._small(samples.known_table(asked)),
+            "doubts": self._small(samples.doubts_table(self._opened.intervals(session))),
+        }
+        return self._spark.sql(text, **views)
+
+    def _follower(self, name: str) -> DataFrame:
+        self._opened.tables()  # says so, if there is nothing
+        version = self._opened.table(name)
+        if version is None:
+            return self._spark.createDataFrame([], StructType([]))
+        return self._frame(version)
+
+    def _frame(self, version: TableVersion) -> DataFrame:
+        schema = from_arrow_schema(version.schema)
+        files = version.files()
+        if not files:
+            return self._spark.createDataFrame([], schema)
+        if version.store.local:
+            return self._spark.read.schema(schema).parquet(*version.urls())
+        names = self._spark.createDataFrame([(file,) for file in files], "file string")
+        return names.repartition(len(files)).mapInArrow(_Reader(version).__call__, schema)
+
+    def _small(self, table: pa.Table) -> DataFrame:
+        return self._spark.createDataFrame(table)
+
+
+class _Reader:
+    """Runs in Spark's Python workers: the files that a task is given, whole, in batches."""
+
+    def __init__(self, version: TableVersion) -> None:
+        self._store, self._name, self._schema = version.store, version.name, version.schema
+
+    def __call__(self, names: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in names:
+            for file in batch.column("file").to_pylist():
+                data = self._store.read(f"{self._name}/{file}")
+                if data is None:
+                    raise StorageFailure(f"The file {file} of the table {self._name} is not there any more.")
+                for rows in pq.ParquetFile(pa.BufferReader(data)).iter_batches(_BATCH_ROWS):
+                    yield self._whole(rows)
+
+    def _whole(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """With all columns of the table, those that came after this file was written being null."""
+        columns = [
+            rows.column(field.name).cast(field.type)
+            if field.name in rows.schema.names
+            else pa.nulls(rows.num_rows, field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
