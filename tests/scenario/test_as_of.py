@@ -269,6 +269,7 @@ def test_a_sample_is_what_as_of_gives_at_each_moment(played: Player) -> None:
         place = row["_session"], round(row["_at"].timestamp() * 1000)
         sampled.setdefault(place, {})[row["id"]] = row["price"]
         doubts[place] = row["_in_gap"]
+    assert doubts == {place: in_interval(opened.gaps(place[0]), place[1]) for place in doubts}
     last_ms = played.ledger.lanes[0].last_timestamp_ms
     seen = 0
     for session in ("s0", "s1", "s2"):
@@ -283,6 +284,14 @@ def test_a_sample_is_what_as_of_gives_at_each_moment(played: Player) -> None:
             seen += bool(len(found))
     assert seen == len(sampled) > 10
     assert {True, False} == set(doubts.values())
+
+
+def in_interval(gaps: pa.Table, time_ms: int) -> bool:
+    at = datetime.fromtimestamp(time_ms / 1000, tz=UTC)
+    return any(
+        gap["from_timestamp"] < at and (gap["to_timestamp"] is None or at < gap["to_timestamp"])
+        for gap in gaps.to_pylist()
+    )
 
 
 def test_a_sample_may_be_of_one_session_and_of_some_time_only(played: Player) -> None:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from seriatim import paths
 from seriatim.errors import StorageFailure
+from seriatim.output import events, incidents
 from seriatim.query import samples
 from seriatim.query.opened import Opened, Time
 from seriatim.query.table import TableVersion
@@ -61,11 +61,14 @@ class SparkTables:
         return self._spark.sql(text, **views)
 
     def _follower(self, name: str) -> DataFrame:
-        self._opened.tables()  # says so, if there is nothing
+        tables = self._opened.tables()
         version = self._opened.table(name)
-        if version is None:
-            return self._spark.createDataFrame([], StructType([]))
-        return self._frame(version)
+        if version is not None:
+            return self._frame(version)
+        # The job makes it when it first has something for it.
+        rows = pa.schema([field for field in tables.changes.schema if field.name not in ("_op", "_cause")])
+        schema = {paths.SESSIONS: events.SCHEMA, paths.INCIDENTS: incidents.SCHEMA, paths.FRAMES: rows}[name]
+        return self._spark.createDataFrame([], from_arrow_schema(schema))
 
     def _frame(self, version: TableVersion) -> DataFrame:
         schema = from_arrow_schema(version.schema)
