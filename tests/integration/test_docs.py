@@ -11,6 +11,7 @@ import pytest
 
 from seriatim.loader import JobRef
 from seriatim.source import broker
+from seriatim.testing import EPOCH, Sent, Step, record, run, snapshot, upsert
 from tests.integration.harness import Command
 
 ROOT = Path(__file__).parents[2]
@@ -22,14 +23,45 @@ def blocks(page: Path, language: str) -> list[str]:
     return [text for kind, text in BLOCK.findall(page.read_text()) if kind == language]
 
 
+QUERIES = ROOT / "docs" / "queries.md"
+
+
 def python_blocks() -> list[tuple[str, str]]:
-    return [(f"{page.name}-{number}", text) for page in PAGES for number, text in enumerate(blocks(page, "python"))]
+    pages = [page for page in PAGES if page != QUERIES]
+    return [(f"{page.name}-{number}", text) for page in pages for number, text in enumerate(blocks(page, "python"))]
 
 
 @pytest.mark.parametrize(("where", "text"), [each for each in python_blocks() if "DeltaTable" not in each[1]])
 def test_every_python_block_runs(where: str, text: str) -> None:
     marked = f"{text}\nfrom seriatim.job import Job as _Job\njob = globals().get('job') or _Job.__new__(_Job)\n"
     JobRef(f"/{where}.py", marked, "job").load()
+
+
+@pytest.mark.spark
+def test_every_query_of_the_docs_is_answered(tmp_path: Path) -> None:
+    """Each as a program of its own, over a job's real tables."""
+    play_books(tmp_path / "data" / "books")
+    texts = blocks(QUERIES, "python")
+    assert len(texts) == 6
+    for text in texts:
+        done = subprocess.run(
+            [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240
+        )
+        assert done.returncode == 0, f"{text}\n{done.stderr}"
+
+
+def play_books(storage: Path) -> None:
+    job = JobRef("/books.py", blocks(ROOT / "README.md", "python")[0], "job").load()
+    script: list[Step] = []
+    for session in ("site-001-run1", "site-002-run1"):
+        rows = [{"id": f"L{row}", "side": "bid", "price": 1.0, "size": 1.0} for row in range(10)]
+        script += [snapshot(session, rows, seq=1), EPOCH]
+        script += [upsert(session, rows[number % 10] | {"price": number}, seq=number) for number in range(2, 300)]
+    script = [
+        record(sent.value, sent.key, timestamp_ms=1_000_000 + 20 * number) if isinstance(sent, Sent) else sent
+        for number, sent in enumerate(script)
+    ]
+    run(script, codec=job.codec, operator=job.operator, storage=storage)
 
 
 @pytest.mark.spark
