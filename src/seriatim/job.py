@@ -13,7 +13,7 @@ from seriatim.durations import milliseconds, seconds
 from seriatim.errors import ConfigurationError
 from seriatim.integrity import TIERS, Strict, Tier
 from seriatim.operator import Operator
-from seriatim.partition.program import FRAME_FACTOR, Program
+from seriatim.partition.program import Framing, Program
 from seriatim.source.kafka import Kafka, Secret
 
 EPOCH_INTERVAL: Final = "5s"
@@ -53,7 +53,7 @@ class Job:
         on_topic_deleted: Literal["retire", "fail"] = "retire",
         on_topic_recreated: Literal["refuse", "accept"] = "refuse",
         retention_warning: str | None = None,
-        frame_factor: float | None = FRAME_FACTOR,
+        frame_factor: float | None = Framing().factor,
         storage_options: Mapping[str, str | Secret] | None = None,
         epoch_interval: str = EPOCH_INTERVAL,
         max_records_per_epoch: int = RECORDS_PER_EPOCH,
@@ -85,8 +85,8 @@ class Job:
         self.tasks_max = _positive("tasks_max", tasks_max)
         self.spark = dict(spark or {})
         timeout_ms = None if session_timeout is None else milliseconds(session_timeout)
-        factor = None if frame_factor is None else _factor(frame_factor)
-        self.program = Program(self.codec, self.operator, self.integrity, timeout_ms, factor)
+        framing = None if frame_factor is None else Framing(_factor(frame_factor))
+        self.program = Program(self.codec, self.operator, self.integrity, timeout_ms, framing)
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, source={self.source!r}, storage={self.storage!r})"

@@ -11,8 +11,7 @@ import pytest
 import seriatim as s
 from seriatim import paths
 from seriatim.errors import ConfigurationError
-from seriatim.partition.applier import FRAME_CHANGES_MIN
-from seriatim.partition.program import Program
+from seriatim.partition.program import Framing, Program
 from seriatim.store import Store
 from seriatim.testing import CRASH, EPOCH, Player, Step, end, read_table, record, snapshot, upsert
 
@@ -27,7 +26,8 @@ class Level(s.Row):
 
 
 def program(factor: float | None = 4.0, tier: s.Strict | s.Window | None = None, timeout_ms: int = 10**9) -> Program:
-    return Program(s.JsonEnvelope(Level), s.RebuildTable(Level), tier or CALM, timeout_ms, factor)
+    framing = None if factor is None else Framing(factor)
+    return Program(s.JsonEnvelope(Level), s.RebuildTable(Level), tier or CALM, timeout_ms, framing)
 
 
 def rows(count: int, price: float) -> list[dict[str, Any]]:
@@ -137,13 +137,13 @@ def test_frames_cost_at_most_their_part_and_no_table_is_far_from_one(tmp_path: P
             to_read[session] + count,
         )
         if place in found:
-            assert written[session] >= max(FRAME_CHANGES_MIN, factor * len(table))
+            assert written[session] >= max(Framing().changes_min, factor * len(table))
             written[session] = to_read[session] = 0
         if not table:
             to_read[session] = 0  # the end of a session, or as good as that
         largest, burst = max(largest, len(table)), max(burst, count)
         # A record's own changes come at once, and a table that has shrunk is looked at when its larger self was due.
-        assert to_read[session] <= max(FRAME_CHANGES_MIN, factor * largest) + burst
+        assert to_read[session] <= max(Framing().changes_min, factor * largest) + burst
     assert sum(len(table) for table in found.values()) <= changes / factor
 
 

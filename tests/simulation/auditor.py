@@ -35,6 +35,7 @@ class Auditor:
     def __init__(self, store: MemoryStore, producer: Producer) -> None:
         self.manifest: Manifest | None = None  # of the newest visible epoch
         self.rows = 0
+        self.frames = 0
         self._store = store
         self._producer = producer
         self._committed: dict[int, Manifest] = {}
@@ -136,9 +137,24 @@ class Auditor:
         followed = self._followed[name]
         _expect(not followed or followed[-1] < entry.epoch, f"{name} shows epoch {entry.epoch} after {followed}")
         followed.append(entry.epoch)
+        if name == paths.FRAMES:
+            self._expect_frames(manifest, self._read(entry.files))
+
+    def _expect_frames(self, manifest: Manifest, rows: list[dict[str, Any]]) -> None:
+        """Each frame is the session's table after the record at its offset."""
+        frames: dict[tuple[Partition, str, int], Rows] = defaultdict(dict)
+        for row in rows:
+            place = Partition(row["_topic"], row["_partition"]), row["_session"], row["_offset"]
+            _expect(row["id"] not in frames[place], f"a row is twice in the frame {place}")
+            frames[place][row["id"]] = row["price"]
+        lanes = manifest.positions()
+        for (partition, session, offset), frame in frames.items():
+            due = self._oracle(lanes[partition]).tables[offset + 1].get(session)
+            _expect(frame == due, f"the frame of {session} at {partition}:{offset} is {frame}, should be {due}")
+        self.frames += len(frames)
 
     def expect_followers_equal(self) -> None:
-        for name in (paths.SESSIONS, paths.INCIDENTS):
+        for name in (paths.SESSIONS, paths.INCIDENTS, paths.FRAMES):
             due = [epoch for epoch, manifest in self._committed.items() if manifest.adds.get(name)]
             _expect(self._followed[name] == due, f"{name} has epochs {self._followed[name]}, due were {due}")
 

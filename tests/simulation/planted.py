@@ -1,6 +1,6 @@
 """Bugs planted into the real code, each one somebody could make. The simulation must find every one of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 from unittest.mock import patch
@@ -14,9 +14,11 @@ from seriatim.ledger.ledger import Ledger
 from seriatim.ledger.manifest import LanePosition, Manifest
 from seriatim.ledger.table_log import CommitRefused, CommitUncertain
 from seriatim.model import Partition
+from seriatim.partition.outbox import Outbox
 from seriatim.partition.result import LaneResult, LaneStart
 from seriatim.state import cache
 from seriatim.state.segment import SegmentRef
+from seriatim.state.session import Session
 from seriatim.store import Store
 
 
@@ -125,6 +127,16 @@ def a_position_that_moves_without_its_state() -> AbstractContextManager[Any]:
     return patch.object(protocol, "_moved", moved)
 
 
+def a_frame_of_the_message_before() -> AbstractContextManager[Any]:
+    """Its offset is one that was already looked at: the frame lies one record too early."""
+    original = Outbox.frame
+
+    def frame(self: Outbox, session: Session, rows: Iterable[Any], offset: int, time_ms: int) -> None:
+        original(self, session, rows, max(0, offset - 1), time_ms)
+
+    return patch.object(Outbox, "frame", frame)
+
+
 Plant = Callable[[], AbstractContextManager[Any]]
 PLANTED: Final[dict[str, Plant]] = {
     plant.__name__: plant
@@ -138,5 +150,6 @@ PLANTED: Final[dict[str, Plant]] = {
         an_epoch_that_two_may_claim,
         followers_that_are_not_made_good,
         a_position_that_moves_without_its_state,
+        a_frame_of_the_message_before,
     )
 }

@@ -15,7 +15,7 @@ from seriatim.ledger.ledger import JobFacts, Ledger
 from seriatim.ledger.manifest import SourceFacts
 from seriatim.model import Partition
 from seriatim.partition import task
-from seriatim.partition.program import Program
+from seriatim.partition.program import Framing, Program
 from seriatim.partition.result import LaneStart, TaskReport
 from seriatim.state.cache import StateCache
 from tests.simulation import faults
@@ -38,8 +38,12 @@ class Level(s.Row):
     price: float
 
 
-STRICT: Final = Program(s.JsonEnvelope(Level), s.RebuildTable(Level), s.Strict())
-QUARANTINE: Final = Program(s.JsonEnvelope(Level), s.RebuildTable(Level), s.Strict(on_violation="quarantine"))
+def program(tier: s.Strict) -> Program:
+    return Program(s.JsonEnvelope(Level), s.RebuildTable(Level), tier, framing=Framing(1.0, changes_min=4))
+
+
+STRICT: Final = program(s.Strict())
+QUARANTINE: Final = program(s.Strict(on_violation="quarantine"))
 
 
 class Engine(LocalEngine):

@@ -46,8 +46,12 @@ def test_a_planted_bug_is_found(plant: str) -> None:
 def test_the_simulation_does_what_it_says() -> None:
     """That nothing fails means little if nothing happens."""
     told: list[str] = []
+    frames = 0
     for seed in range(80):
-        Simulation(seed, told.append).run()
+        simulation = Simulation(seed, told.append)
+        simulation.run()
+        frames += simulation.auditor.frames
+    assert frames > 50
     for happening in (
         "is killed",
         "is fenced and ends",

@@ -1,12 +1,12 @@
 """Gives accepted messages to the operator, and what it makes of them to the outbox.
 
 Like key frames in a video, a session's whole table goes to the outbox now and then: when the changes since the last
-time outnumber its rows `frame_factor` times. So a table as of any moment costs at most one frame and so many changes to
+time outnumber its rows by `Framing.factor`. So a table as of any moment costs at most one frame and so many changes to
 read, however long the session, and frames cost at most that part of the changes to write.
 """
 
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any
 
 from seriatim.codec import BadRecord
 from seriatim.errors import ChecksumMismatch, DamagedFile
@@ -17,8 +17,6 @@ from seriatim.partition.program import Program
 from seriatim.state.lane_state import LaneState
 from seriatim.state.session import NO_FRAMES, Session
 
-FRAME_CHANGES_MIN: Final = 64  # between two frames: what is less is read at once anyway
-
 
 class Applier:
     def __init__(self, program: Program, state: LaneState, outbox: Outbox) -> None:
@@ -28,7 +26,7 @@ class Applier:
         self._operator_apply = program.operator.apply
         self._checks = program.checks
         self._copy_rows = program.copy_rows
-        self._frame_factor = program.frame_factor
+        self._framing = program.framing
         # Sessions with rows beside others' in the record at hand, and the times of the messages.
         self.beside: list[tuple[Session, int]] = []
         # Rows that the record at hand has given so far, where it gives those of several messages.
@@ -88,11 +86,12 @@ class Applier:
 
         SUBTLE: what decides is stored with the session, so frames are the same wherever epochs were cut.
         """
-        if self._frame_factor is None:
+        framing = self._framing
+        if framing is None:
             session.frame_at = NO_FRAMES
             return
         rows = len(session.state)
-        session.frame_at = max(FRAME_CHANGES_MIN, int(self._frame_factor * rows))
+        session.frame_at = max(framing.changes_min, int(framing.factor * rows))
         # Of an empty table there is nothing to write down. It is looked at again with the next change.
         if rows and session.unframed >= session.frame_at:
             self._outbox.frame(session, session.state, offset, time_ms)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final, get_args, get_origin
 
+import msgspec
 import pyarrow as pa
 
 from seriatim import paths
@@ -19,14 +20,21 @@ from seriatim.row import row_spec
 from seriatim.state.format import StateFormat
 
 SESSION_TIMEOUT_MS: Final = 3_600_000
-FRAME_FACTOR: Final = 4.0
 
 Check = Callable[[Any, Message[Any]], str | None]
 
 
+class Framing(msgspec.Struct, frozen=True):
+    """When a session's whole table is written down: when its changes since the last time outnumber its rows so many
+    times, and are not so few that they are read at once anyway."""
+
+    factor: float = 4.0
+    changes_min: int = 64
+
+
 class Program:
     """`session_timeout_ms`: how long a session may be silent, by the partition's record times; None: for ever.
-    `frame_factor`: after how many tables' worth of changes a session's whole table is written down; None: never."""
+    `framing`: how often a session's whole table is written down; None: never."""
 
     def __init__(
         self,
@@ -34,7 +42,7 @@ class Program:
         operator: Operator[Any, Any, Any],
         integrity: Tier,
         session_timeout_ms: int | None = SESSION_TIMEOUT_MS,
-        frame_factor: float | None = FRAME_FACTOR,
+        framing: Framing | None = Framing(),  # noqa: B008 (frozen)
     ) -> None:
         state_type, row_type, output_type = declared_types(operator)
         if codec.row_type is not None and codec.row_type is not row_type:
@@ -69,7 +77,7 @@ class Program:
             self.schemas[paths.FRAMES] = primary_schema(self.frame_columns)
         # A frame is the operator's state. Only of RebuildTable's own changes is it known that they fold to just that.
         folds = type(operator).apply is RebuildTable.apply
-        self.frame_factor = frame_factor if folds else None
+        self.framing = framing if folds else None
         # A row that holds a list is copied when it is given: the operator may go on changing that list. Rows of a
         # changelog come out of a codec or a table, and nobody changes those.
         self.copy_rows = get_origin(output_type) is not Change and holds_mutable(self.columns)
