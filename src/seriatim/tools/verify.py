@@ -35,6 +35,7 @@ from seriatim.tools.verify_compare import (
     facts_of,
     in_words,
 )
+from seriatim.tools.verify_frames import check_frames
 from seriatim.tools.verify_kafka import consumer_of, records, starts_since
 from seriatim.tools.verify_table import ChangesTable, Place
 from seriatim.tools.verify_testimony import OFFSET_MAX
@@ -132,6 +133,7 @@ def verify(
                     progress(passed + done, total)
             passed += len(span)
     check.output_alone(set(topics), set(spans))
+    check.frames()
     _stops(check.tally, standings or {}, check.lives)
     return check.tally.report()
 
@@ -296,6 +298,10 @@ class Check:
             elif place.generation > life:
                 self.tally.unexpected += rows
                 self.tally.example(f"unexpected: {rows:,} changes of {partition} as generation {place.generation}")
+
+    def frames(self) -> None:
+        if self._selection.since_ms is None:
+            check_frames(self.tally, self._table, self._rows)
 
     def _alone(self, place: Place, span: Span, why: str) -> OutputFold:
         alone = OutputFold(self.tally, place.partition, self._rows)

@@ -27,6 +27,7 @@ _offset_of: Final = itemgetter(0)
 
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """`differing` are changes with other values than they must have; `final_rows_differing` rows of the folded tables;
+    `frames_differing` are frames that are not what the changes before them fold to;
     `inconsistent` changes that are impossible after those before them (where only the output could be asked).
 
     `refused` are records that no correct job could have taken, or that the job took without a word. `unchecked` are
@@ -43,6 +44,8 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     differing: int
     inconsistent: int
     final_rows_differing: int
+    frames: int
+    frames_differing: int
     refused: int
     unchecked: dict[str, int]
     passed_over: dict[str, int]
@@ -52,7 +55,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wrong(self) -> int:
         found = self.lost + self.doubled + self.unexpected + self.differing + self.inconsistent
-        return found + self.final_rows_differing + self.refused
+        return found + self.final_rows_differing + self.frames_differing + self.refused
 
     @property
     def ok(self) -> bool:
@@ -69,6 +72,8 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
             figures += f", {self.inconsistent:,} impossible after those before them"
         if self.final_rows_differing:
             figures += f", {self.final_rows_differing:,} wrong in the final tables"
+        if self.frames_differing:
+            figures += f", {self.frames_differing:,} of {self.frames:,} frames differing"
         if self.refused:
             figures += f", {self.refused:,} refused"
         return f"{'verified' if self.ok else 'FAILED'}: {figures}"
@@ -89,6 +94,7 @@ class Tally:
         self.messages = self.changes = self.sessions = 0
         self.lost = self.doubled = self.unexpected = self.differing = self.inconsistent = 0
         self.final_rows_differing = self.refused = self.tables_not_compared = 0
+        self.frames = self.frames_differing = 0
         self.unchecked: Counter[str] = Counter()
         self.passed_over: Counter[str] = Counter()
         self.examples: list[str] = []

@@ -64,7 +64,7 @@ def verify_job(
 
 
 def _told_in_full(job: Job, store: Store) -> Manifest | None:
-    """The committed manifest, once `sessions` and `incidents` are as far as it.
+    """The committed manifest, once the followers are as far as it.
 
     They are committed after the table, a moment later, or (where the driver died between the two) by the next driver.
     Without them the check would not know why a session gave nothing.
@@ -73,12 +73,12 @@ def _told_in_full(job: Job, store: Store) -> Manifest | None:
         manifest = read_manifest(store)
         if manifest is None:
             return None
-        versions = {name: _epoch_of(store, name, job) for name in (paths.SESSIONS, paths.INCIDENTS)}
+        versions = {name: _epoch_of(store, name, job) for name in (paths.SESSIONS, paths.INCIDENTS, paths.FRAMES)}
         if not followers_due(manifest, versions, paths.PRIMARY):
             return manifest
         clock.sleep(FOLLOWER_SECONDS)
     raise EnvironmentFailure(
-        f"The tables `sessions` and `incidents` of {job.name} are behind the table itself.",
+        f"The tables beside `changes` of the job {job.name} are behind it.",
         detail="The driver ended between two commits. Nothing is lost: the next one makes it good.",
         hint="Start the job once (`seriatim run JOB --until-caught-up`), then verify it.",
     )

@@ -94,6 +94,8 @@ class ChangesTable:
         key_columns: Sequence[str],
         takes: Callable[[str], bool] | None = None,
     ) -> None:
+        # SUBTLE: before the changes. Of a job that runs, frames are then never ahead of what they are compared with.
+        self._frames = _follower(storage, paths.FRAMES, options)
         self._file = DeltaFile(storage, paths.PRIMARY, options)
         self._events = _follower(storage, paths.SESSIONS, options)
         self._incidents = _follower(storage, paths.INCIDENTS, options)
@@ -110,8 +112,11 @@ class ChangesTable:
         # A table that was made before topics could be made anew has no generations.
         self._generation = "_generation" if "_generation" in self._file.schema.names else "0"
         by = f"_topic, _partition, {self._generation}"
-        found = self._file.ask(f"SELECT {by} AS life, count(*) FROM changes GROUP BY {by}")
-        self.rows_of = {Place(Partition(topic, index), life): rows for topic, index, life, rows in _tuples(found)}
+        self.rows_of = _rows_of(self._file.ask(f"SELECT {by} AS life, count(*) FROM changes GROUP BY {by}"))
+        self.frames_of: dict[Place, int] = {}
+        if self._frames is not None:
+            by = "_topic, _partition, _generation"
+            self.frames_of = _rows_of(self._frames.ask(f"SELECT {by}, count(*) FROM frames GROUP BY {by}"))
 
     def read(self, place: Place, span: Span) -> pa.Table:
         """The changes of these offsets, sorted by coordinate."""
@@ -119,6 +124,16 @@ class ChangesTable:
         condition = f"{self._of(place)} AND _offset >= {span.start} AND _offset < {span.end}"
         found = self._file.ask(f"SELECT {columns} FROM changes WHERE {condition} ORDER BY _offset, _position")
         return self._selected(found)
+
+    def frames(self, place: Place, span: Span) -> Iterator[tuple[Any, ...]]:
+        """Offset, session and columns of the frames' rows, frame by frame."""
+        if self._frames is None or place not in self.frames_of:
+            return iter(())
+        condition = f"{self._of(place)} AND _offset >= {span.start} AND _offset < {span.end}"
+        order = "_offset, _session, _position"
+        columns = f"_offset, _session, {_quoted(self.columns)}"
+        found = self._frames.ask(f"SELECT {columns} FROM frames WHERE {condition} ORDER BY {order}")
+        return _tuples(self._selected(found))
 
     def blocks(self, place: Place, span: Span, offsets: int) -> Iterator[pa.Table]:
         """The same in several tables, each of so many offsets at most; only where there are rows."""
@@ -179,6 +194,10 @@ class ChangesTable:
         return (
             f"_topic = '{topic}' AND _partition = {place.partition.index} AND {self._generation} = {place.generation}"
         )
+
+
+def _rows_of(found: pa.Table) -> dict[Place, int]:
+    return {Place(Partition(topic, index), life): rows for topic, index, life, rows in _tuples(found)}
 
 
 def _follower(storage: str, name: str, options: Mapping[str, str] | None) -> DeltaFile | None:

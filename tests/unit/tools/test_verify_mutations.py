@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from seriatim.errors import DamagedFile, StorageFailure
+from seriatim.testing import snapshot, upsert
 from tests.unit.tools.test_verify_integrity import QUARANTINE, broken, mixed
 from tests.unit.tools.verified import Played, played
 
@@ -45,8 +46,8 @@ def mutated(rows: list[dict[str, Any]], random: Random) -> list[dict[str, Any]]:
     return [*others, row]
 
 
-def rewrite(storage: Path, rows: list[dict[str, Any]]) -> None:
-    table = DeltaTable(str(storage / "changes"))
+def rewrite(storage: Path, rows: list[dict[str, Any]], name: str = "changes") -> None:
+    table = DeltaTable(str(storage / name))
     data: Any = pa.Table.from_pylist(rows, schema=pa.schema(table.to_pyarrow_dataset().schema))
     write_deltalake(table, data, mode="overwrite")
 
@@ -71,6 +72,30 @@ def test_every_one_of_many_random_mutations_is_found(tmp_path: Path, seed: int) 
         assert report.examples and any("offset" in words or "capture-test/" in words for words in report.examples)
     rewrite(tmp_path, right)
     assert job.check().ok
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mutated_frame_is_found(tmp_path: Path, seed: int) -> None:
+    updates = [upsert("s", {"id": f"L{number % 5}", "side": "bid", "price": number}) for number in range(700)]
+    job = played(tmp_path, snapshot("s", []), *updates)
+    whole = job.check()
+    assert whole.ok and whole.frames > 5
+    right: list[dict[str, Any]] = DeltaTable(str(tmp_path / "frames")).to_pyarrow_table().to_pylist()
+    random = Random(seed)
+    for number in range(15):
+        row = dict(right[random.randrange(len(right))])
+        others = [one for one in right if one != row]
+        damaged = {
+            0: others,
+            1: [*right, row],
+            2: [*others, row | {"price": row["price"] + 1}],
+            3: [*others, row | {"_offset": row["_offset"] + random.choice([-1, 1, 10_000])}],
+            4: [*others, row | {"_session": "t"}],
+        }[number % 5]
+        rewrite(tmp_path, damaged, "frames")
+        report = job.check()
+        assert report.frames_differing and not report.ok, f"mutation {number}: {row}"
+        assert any("the frame at capture-test/0 offset" in words for words in report.examples)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

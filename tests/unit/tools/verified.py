@@ -64,6 +64,7 @@ class Played:
             for _ in check.follow(partition, wanted, self._batches(partition, wanted), span.end):
                 pass
         check.output_alone(set(topics), set(spans))
+        check.frames()
         return check.tally.report()
 
     def _batches(self, partition: Partition, span: Span) -> Any:
