@@ -47,9 +47,12 @@ class JsonEnvelope(Codec[RowT], Generic[RowT]):
         carried = {"insert": spec.row_type, "update": spec.patch_type, "upsert": spec.row_type, "delete": spec.key_type}
         try:
             changes = tuple(_change_wire(tag, row) for tag, row in carried.items())
-            wires: list[Any] = [_message_wire(tag, row) for tag, row in carried.items()]
+            # By their tags: the types of messages that carry one kind of change.
+            self.change_wires = {tag: _message_wire(tag, row) for tag, row in carried.items()}
+            wires: list[Any] = [*self.change_wires.values()]
             wires += [_snapshot_wire(spec.row_type), _mixed_wire(changes), _end_wire()]
-            self._decode_json = msgspec.json.Decoder(Union[tuple(wires)]).decode  # noqa: UP007 (built at run time)
+            # Bytes to a message as it is on the wire; raises where they are no such thing.
+            self.decode_wire = msgspec.json.Decoder(Union[tuple(wires)]).decode  # noqa: UP007 (built at run time)
         except (TypeError, NotImplementedError) as error:
             raise ConfigurationError(
                 f"The row type {self.row_type.__name__} can not be read from JSON.",
@@ -61,11 +64,14 @@ class JsonEnvelope(Codec[RowT], Generic[RowT]):
         return (type(self), (self.row_type,))
 
     def decode(self, record: Record) -> Message[RowT] | BadRecord | None:
-        value = record.value
+        return self.decode_value(record.value)
+
+    def decode_value(self, value: bytes | None) -> Message[RowT] | BadRecord | None:
+        """The value is all that counts: whoever has no `Record` at hand need not make one."""
         if value is None:
             return None
         try:
-            wire = self._decode_json(value)
+            wire = self.decode_wire(value)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             return BadRecord(_reason(error))
         message: Message[RowT] | BadRecord = wire.message()
@@ -123,6 +129,8 @@ def _message_wire(tag: str, row_type: Any) -> type[msgspec.Struct]:
     # The hot path: one call, three small objects. Measured: 0.3 us on top of 0.5 us of JSON.
     def message(self: Any) -> Changes[Any] | BadRecord:
         row = self.row
+        if row is not None and self.rows is None and self.first_seq is None and self.prev_seq is None:
+            return Changes((make(row),), self.seq, self.session, None, None, self.time, self.checksum)
         if row is not None:
             if self.rows is not None:
                 return BadRecord(f"A message of type {tag!r} carries both 'row' and 'rows'.")

@@ -21,6 +21,7 @@ class NoIntegrity(msgspec.Struct, frozen=True):
     check_drift: ClassVar[bool] = False
     early_max: ClassVar[int] = 0
     wait_ms: ClassVar[int | None] = None
+    takes_in_turn: ClassVar[bool] = True
 
     def judge(self, session: SessionFacts, message: Message[Any], time_ms: int) -> Verdict:
         last = session.sequence

@@ -30,6 +30,7 @@ class Strict(msgspec.Struct, frozen=True):
     strict_rows: ClassVar[bool] = True
     goes_on_after_loss: ClassVar[bool] = False
     wait_ms: ClassVar[int | None] = None
+    takes_in_turn: ClassVar[bool] = True
 
     def judge(self, session: SessionFacts, message: Message[Any], time_ms: int) -> Verdict:
         sequence = message.sequence

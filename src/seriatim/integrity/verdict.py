@@ -122,6 +122,8 @@ class Tier(Protocol):
     @property
     def early_max(self) -> int: ...  # messages kept before a snapshot
     @property
+    def takes_in_turn(self) -> bool: ...  # a change in turn, of a session that has its table and nothing waiting
+    @property
     def wait_ms(self) -> int | None: ...  # how long a held message waits at most, by the partition's clock
 
     def judge(self, session: SessionFacts, message: Message[Any], time_ms: int) -> Verdict: ...

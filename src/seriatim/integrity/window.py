@@ -54,6 +54,10 @@ class Window(msgspec.Struct, frozen=True):
     def wait_ms(self) -> int | None:
         return milliseconds(str(self.lateness)) if self.by == "event_time" else None
 
+    @property
+    def takes_in_turn(self) -> bool:
+        return self.by == "sequence"
+
     def judge(self, session: SessionFacts, message: Message[Any], time_ms: int) -> Verdict:
         if self.by == "event_time":
             passed = session.event_time_ms

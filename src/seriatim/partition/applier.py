@@ -22,6 +22,7 @@ class Applier:
     def __init__(self, program: Program, state: LaneState, outbox: Outbox) -> None:
         self._state = state
         self._outbox = outbox
+        self._block = outbox.block
         self._codec = program.codec
         self._operator_apply = program.operator.apply
         self._checks = program.checks
@@ -42,16 +43,19 @@ class Applier:
             state = self._state.state_of(session)
         if session.watched is not None and offset >= session.watched:
             rows = self._rows_with_care(session, state, message, offset, time_ms)
-        else:
+        elif self._checks:
             rows = self._rows(state, message)
+        else:
+            given = self._operator_apply(state, message)
+            rows = given if type(given) is list else list(given or ())
         sequence = message.sequence
         if rows:
             if self._copy_rows:
                 rows = deepcopy(rows)
-            block = self._outbox.block
-            block.rows += rows
-            block.marks.append((session.name, sequence, offset, time_ms, len(rows), self.position))
-            session.unframed += len(rows)
+            block, count = self._block, len(rows)
+            block.take(rows)
+            block.marks.append((session.name, sequence, offset, time_ms, count, self.position))
+            session.unframed += count
             if len(block.rows) >= BLOCK_ROWS:
                 self._outbox.flush()
         if sequence is not None:
@@ -68,9 +72,9 @@ class Applier:
         self, session: Session, message: Message[Any], offset: int, time_ms: int, clock_ms: int
     ) -> None:
         """The same for a record that lets several messages take effect: their rows are numbered through."""
-        before = self._outbox.rows + len(self._outbox.block.rows)
+        before = self._outbox.rows + len(self._block.rows)
         self.apply(session, message, offset, time_ms, clock_ms)
-        self.position += self._outbox.rows + len(self._outbox.block.rows) - before
+        self.position += self._outbox.rows + len(self._block.rows) - before
         self.beside.append((session, time_ms))
 
     def record_done(self, offset: int) -> None:
@@ -130,7 +134,7 @@ class Applier:
         sequence = session.sequence
         try:
             rows = self._rows(state, message)
-            self._outbox.block.prove_storable((session.name, message.sequence, offset, time_ms, len(rows), 0), rows)
+            self._block.prove_storable((session.name, message.sequence, offset, time_ms, len(rows), 0), rows)
             session.sequence = message.sequence if message.sequence is not None else sequence
             self._state.prove_storable(session)
         except BaseException:

@@ -3,13 +3,16 @@
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
-import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from seriatim.model import Record
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _COLUMNS: list["pa.Field[Any]"] = [
     pa.field("offset", pa.int64()),
@@ -20,18 +23,36 @@ _COLUMNS: list["pa.Field[Any]"] = [
 _ONE = pa.schema(_COLUMNS)
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch:
     """One entry a record; `codes` gives for each the number of its key.
 
     A batch holds few distinct keys: this makes no bytes object a record, and lets each be named once.
     """
 
-    offsets: list[int]
-    times_ms: list[int]
-    clocks_ms: list[int]
-    codes: list[int]
-    keys: list[bytes | None]
-    values: list[bytes | None]
+    def __init__(
+        self,
+        offsets: Numbers,
+        times_ms: Numbers,
+        clocks_ms: Numbers,
+        codes: Numbers,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+    ) -> None:
+        self.offsets = offsets
+        self.times_ms = times_ms
+        self.clocks_ms = clocks_ms
+        self.codes = codes
+        self.keys = keys
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def places(self) -> list[tuple[int, int, int, int]]:
+        """Offset, time, clock and code of each record, as Python's numbers. Only where records go one by one."""
+        columns = (self.offsets, self.times_ms, self.clocks_ms, self.codes)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def unpack(batch: pa.RecordBatch, previous_ms: int, clock_ms: int) -> Batch:
@@ -46,10 +67,10 @@ def unpack(batch: pa.RecordBatch, previous_ms: int, clock_ms: int) -> Batch:
     clocks = np.maximum.accumulate(np.maximum(pairs, clock_ms))
     coded = batch.column("key").dictionary_encode(null_encoding="encode")
     return Batch(
-        offsets=batch.column("offset").to_numpy().tolist(),
-        times_ms=times.tolist(),
-        clocks_ms=clocks.tolist(),
-        codes=coded.indices.to_numpy().tolist(),
+        offsets=batch.column("offset").to_numpy(),
+        times_ms=times,
+        clocks_ms=clocks,
+        codes=coded.indices.to_numpy(),
         keys=coded.dictionary.to_pylist(),
         values=batch.column("value").to_pylist(),
     )

@@ -21,6 +21,7 @@ from seriatim.output.parquet import FileRef
 from seriatim.output.rows import UnstorableRow
 from seriatim.partition.applier import Applier
 from seriatim.partition.batch import Batch, collector_paused, one_record, session_name, unpack
+from seriatim.partition.express import Express, goes_by_express
 from seriatim.partition.life import SessionLife, Stop
 from seriatim.partition.order import check_order
 from seriatim.partition.orders import LaneOrder, ReplaceRecord, attend
@@ -33,6 +34,8 @@ from seriatim.state.segment import SegmentRef
 from seriatim.store import Store
 
 TRACEBACK_LINES: Final = 12
+EXPRESS_WORTH: Final = 16  # messages that must go by the express for it to be asked again at once
+PATIENCE_MAX: Final = 1_024  # messages that go one by one at most before it is asked again
 
 
 class Lane:
@@ -56,6 +59,7 @@ class Lane:
         self._outbox = Outbox(program, partition, start.generation, store)
         self._applier = Applier(program, state, self._outbox)
         self._life = SessionLife(program, start, state, self._outbox, self._applier)
+        self._express = Express(program, state, self._outbox, self._applier) if goes_by_express(program) else None
         self._names: dict[bytes | None, str] = {}
 
     def feed(self, batch: pa.RecordBatch) -> None:
@@ -108,37 +112,68 @@ class Lane:
         )
 
     def _process(self, batch: pa.RecordBatch) -> None:
-        """Decode, judge, take: one record after the other, up to the end of the batch or the record that stops us."""
-        topic, index = self.partition.topic, self.partition.index
+        """Decode, judge, take: one record after the other, up to the end of the batch or the record that stops us.
+
+        What is ordinary goes by the express, if the job has one. What it leaves comes one by one; where it leaves much,
+        it is not asked again for a while.
+        """
         given = unpack(batch, self._previous_ms, self._clock_ms)
-        names, keys = [self._name_of(key) for key in given.keys], given.keys
-        # The hot loop: local names, exact types, no call that can be avoided (figures in docs/performance.md).
-        decode, judge, sessions = self._program.codec.decode, self._program.integrity.judge, self.state.sessions
+        names = [self._name_of(key) for key in given.keys]
+        express, total, place, patience = self._express, len(given), 0, 1
+        while place < total and self._failure is None:
+            upto = total
+            if express is not None:
+                taken = self._by_express(express, given, names, place)
+                patience = 1 if taken >= EXPRESS_WORTH else min(2 * patience, PATIENCE_MAX)
+                place += taken
+                upto = min(total, place + patience)
+            place = self._one_by_one(given, names, place, upto)
+        if place:
+            self._next_offset = int(given.offsets[place - 1]) + 1
+            self._records += place
+            self._previous_ms, self._clock_ms = int(given.times_ms[place - 1]), int(given.clocks_ms[place - 1])
+
+    def _by_express(self, express: Express, given: Batch, names: list[str], place: int) -> int:
+        """How many messages it took: none beyond the moment at which a session wants to be looked at."""
+        limit = int(np.searchsorted(given.clocks_ms, self.state.wake_ms))
+        start = place
+        try:
+            while place < limit:
+                before, place = place, express.run(given, names, place, limit)
+                if place - before < EXPRESS_WORTH:
+                    break
+        except UnstorableRow as error:
+            self._stop("code", error.offset, error.session, error.primary, rewind=True)
+        return place - start
+
+    def _one_by_one(self, given: Batch, names: list[str], place: int, upto: int) -> int:
+        """Records from `place` up to `upto`; gives the place of the first that was not processed."""
+        # The hot loop: local names, exact types, no call that can be avoided (figures in docs/performance.md). Only who
+        # looks at a `Record` is given one.
+        decode, decode_value = self._program.codec.decode, self._program.decode_value
+        judge, sessions = self._program.integrity.judge, self.state.sessions
         applier, life, wake_ms = self._applier, self._life, self.state.wake_ms
         apply = applier.apply
-        done, offset, name, decoded = 0, given.offsets[0], "", False
-        record: Record | None = None
-        for offset, time_ms, clock_ms, code, value in zip(
-            given.offsets, given.times_ms, given.clocks_ms, given.codes, given.values, strict=True
-        ):
+        places, values = given.places, given.values
+        for at in range(place, upto):
+            offset, time_ms, clock_ms, code = places[at]
+            name, decoded = names[code], False
             try:
-                decoded, name = False, names[code]
-                record = Record(topic, index, offset, time_ms, keys[code], value)
                 if clock_ms >= wake_ms:
-                    wake_ms = self._look_after(record, clock_ms)
+                    wake_ms = self._look_after(self._record(given, at), clock_ms)
                     if self._failure is not None:
-                        break
-                message = decode(record)
+                        return at
+                message = decode(self._record(given, at)) if decode_value is None else decode_value(values[at])
                 decoded = True
                 if message is None:
                     self._skipped += 1
                 elif type(message) is BadRecord:
-                    wake_ms = life.undecodable(name, message.reason, record, clock_ms)
+                    wake_ms = life.undecodable(name, message.reason, self._record(given, at), clock_ms)
                 else:
                     name = message.session or name
                     session = sessions.get(name)
                     if session is None or session.odd:
-                        wake_ms = life.receive(session, name, message, record, clock_ms)
+                        wake_ms = life.receive(session, name, message, self._record(given, at), clock_ms)
                     else:
                         verdict = judge(session, message, time_ms)
                         if verdict is ACCEPT and type(message) is Changes:
@@ -146,27 +181,24 @@ class Lane:
                             if session.unframed >= session.frame_at:
                                 applier.look_for_frame(session, offset, time_ms)
                         else:
-                            wake_ms = life.act(session, message, record, clock_ms, verdict)
+                            wake_ms = life.act(session, message, self._record(given, at), clock_ms, verdict)
             except Stop as stop:
                 self._stop(stop.refusal.kind, offset, stop.session, stop.refusal.reason, rewind=stop.rewind)
             except (EnvironmentFailure, ConfigurationError, DamagedFile, MemoryError):
                 raise  # the storage's, or the machine's: nobody's record is to blame
             except Exception as error:  # noqa: BLE001 (whatever the user's code raises belongs to this record)
-                self._trouble(error, record or _blank(topic, index, offset, time_ms), name, decoded, clock_ms)
+                self._trouble(error, self._record(given, at), name, decoded, clock_ms)
                 wake_ms = self.state.wake_ms
             if self._failure is not None:
-                self._record_stop(record, self._failure)
-                break
+                self._record_stop(self._record(given, at), self._failure)
+                return at
             if applier.beside:
                 applier.record_done(offset)
-            done += 1
-        self._advance(given, done)
+        return upto
 
-    def _advance(self, given: Batch, done: int) -> None:
-        if done:
-            self._next_offset = given.offsets[done - 1] + 1
-            self._records += done
-            self._previous_ms, self._clock_ms = given.times_ms[done - 1], given.clocks_ms[done - 1]
+    def _record(self, given: Batch, at: int) -> Record:
+        offset, time_ms, _, code = given.places[at]
+        return Record(self.partition.topic, self.partition.index, offset, time_ms, given.keys[code], given.values[at])
 
     def _look_after(self, record: Record, clock_ms: int) -> int:
         """The partition's clock has reached a moment at which sessions want to be looked at. Gives the next one.
@@ -221,9 +253,9 @@ class Lane:
         self._failure = Failure(kind, self.partition.topic, self.partition.index, offset, session, reason, detail)
         self._rewind = rewind
 
-    def _record_stop(self, record: Record | None, failure: Failure) -> None:
+    def _record_stop(self, record: Record, failure: Failure) -> None:
         """The record goes among the incidents, once: a job that is started again stops at it again."""
-        if record is not None and not self._rewind and self._start.stopped_offset != record.offset:
+        if not self._rewind and self._start.stopped_offset != record.offset:
             self._outbox.incident(failure.kind, "stopped", failure.session, record, failure.reason)
 
     def _guarded_flush(self, batch_bytes: int) -> None:

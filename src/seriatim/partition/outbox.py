@@ -24,10 +24,10 @@ class Outbox:
         self.place = (partition.topic, partition.index)
         self._generation = generation
         self._store = store
-        self.block = RowBlock(partition, generation, program.columns)
-        self.frames = RowBlock(partition, generation, program.frame_columns)
+        self.block = RowBlock(partition, generation, program.columns, changelog=program.changelog)
+        self.frames = RowBlock(partition, generation, program.columns)
         self._block_bytes = 0  # of the batches since the last flush
-        self._writer = self._new_writer(paths.PRIMARY, program.schema)
+        self._writer = self._new_writer(paths.PRIMARY, self.block.schema)
         self._frames_writer = self._new_writer(paths.FRAMES, self.frames.schema)
         self._events = _Notes(events.SCHEMA, self._new_writer(paths.SESSIONS, events.SCHEMA))
         self._incidents = _Notes(incidents.SCHEMA, self._new_writer(paths.INCIDENTS, incidents.SCHEMA))

@@ -1,7 +1,7 @@
 """What a lane runs: codec, operator, integrity, and what follows from their types. Built once a process from a job."""
 
 from collections.abc import Callable
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -10,12 +10,12 @@ from seriatim import paths
 from seriatim.codec import Codec, JsonEnvelope
 from seriatim.errors import ConfigurationError
 from seriatim.integrity import Tier
-from seriatim.model import Change, Message, Snapshot
+from seriatim.model import Message, Snapshot
 from seriatim.operator import Operator, RebuildTable
 from seriatim.operator.contract import declared_types
 from seriatim.operator.table import RowRules, Table
 from seriatim.output import events, incidents
-from seriatim.output.schema import Column, columns_of, holds_mutable, primary_schema, row_columns
+from seriatim.output.schema import changed_type, columns_of, holds_mutable, primary_schema
 from seriatim.row import row_spec
 from seriatim.state.format import StateFormat
 
@@ -51,6 +51,8 @@ class Program:
                 hint="Give both the same row type.",
             )
         self.codec = codec
+        # Where a record's value is all that its codec looks at.
+        self.decode_value = codec.decode_value if type(codec) is JsonEnvelope else None
         self.operator = operator
         self.integrity = integrity
         self.session_timeout_ms = session_timeout_ms
@@ -60,27 +62,26 @@ class Program:
             state_type, row_type, rows_trusted=trusted, rules=RowRules(strict=integrity.strict_rows)
         )
         self.state_format.initial_or_refuse()
+        changed = changed_type(output_type)
+        self.changelog = changed is not None
         self.columns = columns_of(output_type)
-        self.schema = primary_schema(self.columns)
+        self.schema = primary_schema(self.columns, changelog=self.changelog)
         self.schemas: dict[str, pa.Schema] = {
             paths.PRIMARY: self.schema,
             paths.SESSIONS: events.SCHEMA,
             paths.INCIDENTS: incidents.SCHEMA,
         }
-        # Of a changelog, which folds to a table: the columns that find a row, and those of a whole row.
+        # Of a changelog, which folds to a table: the columns that find a row. A frame has those of a whole row.
         self.key_columns: tuple[str, ...] = ()
-        self.frame_columns: list[Column] = []
-        if get_origin(output_type) is Change:
-            (changed_type,) = get_args(output_type)
-            self.key_columns = row_spec(changed_type).key_columns
-            self.frame_columns = row_columns(changed_type)
-            self.schemas[paths.FRAMES] = primary_schema(self.frame_columns)
+        if self.changelog:
+            self.key_columns = row_spec(changed).key_columns
+            self.schemas[paths.FRAMES] = primary_schema(self.columns)
         # A frame is the operator's state. Only of RebuildTable's own changes is it known that they fold to just that.
         folds = type(operator).apply is RebuildTable.apply
         self.framing = framing if folds else None
         # A row that holds a list is copied when it is given: the operator may go on changing that list. Rows of a
         # changelog come out of a codec or a table, and nobody changes those.
-        self.copy_rows = get_origin(output_type) is not Change and holds_mutable(self.columns)
+        self.copy_rows = not self.changelog and holds_mutable(self.columns)
 
     def drift(self, state: Any, snapshot: Snapshot[Any]) -> int:
         """In how many rows a later snapshot differs from what the session's state says."""

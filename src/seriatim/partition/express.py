@@ -1,0 +1,197 @@
+"""The express: ordinary messages of an ordinary job, in one fused loop.
+
+Nearly every message is one row change, in turn, of a session that has its table, in a job of JsonEnvelope and
+RebuildTable. What the lane's loop does for it in a dozen calls is done here in none. Whatever is out of the ordinary in
+the least is left untouched to that loop, at that very message. So there is nothing that only the express can do, and
+nothing that it does otherwise: `tests/unit/partition/test_express.py` holds the two against each other.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from seriatim.codec import JsonEnvelope
+from seriatim.operator import RebuildTable
+from seriatim.output.rows import BLOCK_ROWS, KINDS
+from seriatim.partition.applier import Applier
+from seriatim.partition.batch import Batch
+from seriatim.partition.outbox import Outbox
+from seriatim.partition.program import Program
+from seriatim.row import row_spec
+from seriatim.state.lane_state import LaneState
+from seriatim.state.session import Session
+
+RUN_MESSAGES: Final = 4_096  # at a time: the facts of sessions are written down once for so many
+
+_INSERT: Final = KINDS["insert", "message"]
+_UPDATE: Final = KINDS["update", "message"]
+_DELETE: Final = KINDS["delete", "message"]
+
+
+def goes_by_express(program: Program) -> bool:
+    return (
+        type(program.codec) is JsonEnvelope
+        and type(program.operator) is RebuildTable
+        and program.integrity.takes_in_turn
+        and not program.checks
+    )
+
+
+class _Seat:
+    """A session while the express has it: the facts that change with every message."""
+
+    __slots__ = ("by_key", "left", "sequence", "session")
+
+    def __init__(self, session: Session, by_key: dict[Any, Any]) -> None:
+        self.session = session
+        self.by_key = by_key
+        self.sequence = session.sequence
+        self.left = session.frame_at - session.unframed  # changes until a frame is looked for
+
+
+class Express:
+    def __init__(self, program: Program, state: LaneState, outbox: Outbox, applier: Applier) -> None:
+        codec: JsonEnvelope[Any] = program.codec  # type: ignore[assignment]  # as `goes_by_express` made sure
+        self._state = state
+        self._outbox = outbox
+        self._applier = applier
+        self._decode = codec.decode_wire
+        self._wires = tuple(codec.change_wires[tag] for tag in ("update", "insert", "upsert", "delete"))
+        spec = row_spec(codec.row_type)
+        self._key_of, self._merge = spec.key_of, spec.merge
+        self._coded: Batch | None = None
+        self._codes = np.zeros(0, np.int32)
+
+    def run(self, given: Batch, names: list[str], place: int, limit: int) -> int:
+        """Takes messages from `place` on, up to `limit` or the first that is not ordinary; gives the place of the next.
+
+        Nothing is changed for a message before all that could speak against it has been asked.
+        """
+        decode, key_of, merge = self._decode, self._key_of, self._merge
+        update, insert, upsert, delete = self._wires
+        block = self._outbox.block
+        add_row, add_kind = block.rows.append, block.kinds.append
+        seats: list[_Seat | None] = [None] * len(names)
+        boarded: list[int] = []
+        sequences: list[int | None] = []
+        add_sequence = sequences.append
+        upto = min(limit, place + RUN_MESSAGES, place + max(1, BLOCK_ROWS - len(block.rows)))
+        start = at = place
+        for at, code, value in zip(  # noqa: B007 (where it ends is asked after the loop)
+            range(place, upto), given.codes[place:upto].tolist(), given.values[place:upto], strict=True
+        ):
+            try:
+                wire = decode(value)  # type: ignore[arg-type]  # None raises, like all else that is no message
+            except Exception:  # noqa: BLE001 (the lane's loop meets it again, and says what it is)
+                break
+            kind = type(wire)
+            if kind is not update and kind is not insert and kind is not upsert and kind is not delete:
+                break
+            row = wire.row
+            if (
+                row is None
+                or wire.rows is not None
+                or wire.session is not None
+                or wire.first_seq is not None
+                or wire.prev_seq is not None
+            ):
+                break
+            seat = seats[code]
+            if seat is None:
+                seat = seats[code] = self._board(names[code])
+                if seat is None:
+                    break
+                boarded.append(code)
+            sequence = wire.seq
+            if sequence is not None:
+                if seat.sequence is None or sequence != seat.sequence + 1:
+                    break
+            by_key, key = seat.by_key, key_of(row)
+            old = by_key.get(key)
+            if kind is update:
+                if old is None:
+                    break
+                by_key[key] = row = merge(old, row)
+                add_kind(_UPDATE)
+            elif kind is delete:
+                if old is None:
+                    break
+                del by_key[key]
+                row = old
+                add_kind(_DELETE)
+            else:
+                if old is not None and kind is insert:
+                    break
+                by_key[key] = row
+                add_kind(_INSERT if old is None else _UPDATE)
+            add_row(row)
+            add_sequence(sequence)
+            if sequence is not None:
+                seat.sequence = sequence
+            seat.left -= 1
+            if seat.left <= 0:
+                self._mark(given, names, start, at + 1, sequences)
+                start = at + 1
+                self._look_for_frame(seat, given, at)
+        else:
+            at = upto
+        self._mark(given, names, start, at, sequences)
+        self._settle(given, place, at, [(code, seat) for code in boarded if (seat := seats[code]) is not None])
+        if len(block.rows) >= BLOCK_ROWS:
+            self._outbox.flush()
+        return at
+
+    def _board(self, name: str) -> _Seat | None:
+        """A session that has its table, and nothing odd about it."""
+        session = self._state.sessions.get(name)
+        if (
+            session is None
+            or session.odd
+            or session.watched is not None
+            or session.snapshot_offset is None
+            or session.chunks_seen
+        ):
+            return None
+        return _Seat(session, self._state.state_of(session).by_key)
+
+    def _mark(self, given: Batch, names: list[str], start: int, end: int, sequences: list[int | None]) -> None:
+        """The coordinates of messages `[start, end)`."""
+        if start < end:
+            codes = self._codes_of(given, names)[given.codes[start:end]]
+            self._outbox.block.add_run(codes, sequences, given.offsets[start:end], given.times_ms[start:end])
+            sequences.clear()
+
+    def _codes_of(self, given: Batch, names: list[str]) -> npt.NDArray[np.int32]:
+        """The block's numbers for the names in a batch; asked once a batch."""
+        if self._coded is not given:
+            self._coded = given
+            self._codes = np.fromiter(map(self._outbox.block.session_code, names), np.int32, len(names))
+        return self._codes
+
+    def _look_for_frame(self, seat: _Seat, given: Batch, at: int) -> None:
+        """SUBTLE: a frame is made from the session's facts, so they have to be written down before."""
+        session = seat.session
+        self._write_down(seat, given, at)
+        self._applier.look_for_frame(session, session.last_offset, session.last_timestamp_ms)
+        seat.left = session.frame_at - session.unframed
+
+    def _settle(self, given: Batch, start: int, end: int, boarded: list[tuple[int, _Seat]]) -> None:
+        """Each session's facts after its last message in `[start, end)`."""
+        # Where an index comes twice, numpy keeps the later value.
+        last = np.full(len(given.keys), -1)
+        last[given.codes[start:end]] = np.arange(start, end)
+        for code, seat in boarded:
+            at = int(last[code])
+            if at >= 0:  # else it boarded, and its first message was not taken after all
+                self._write_down(seat, given, at)
+
+    def _write_down(self, seat: _Seat, given: Batch, at: int) -> None:
+        """The session's facts after its message at this place."""
+        session, time_ms, clock_ms = seat.session, int(given.times_ms[at]), int(given.clocks_ms[at])
+        session.sequence = seat.sequence
+        session.unframed = session.frame_at - seat.left
+        session.last_offset = int(given.offsets[at])
+        session.last_timestamp_ms = time_ms
+        session.active_ms = max(clock_ms, time_ms)
+        self._state.changed[session.name] = session
