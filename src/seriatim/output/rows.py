@@ -165,7 +165,7 @@ class RowBlock:
         )
         total = len(self.rows)
         timestamps = pa.array(np.concatenate(times_ms) * 1000)
-        zeros = pa.array(np.zeros(total, np.int32))
+        zeros = np.zeros(total, np.int32)
         return [
             self._sessions(np.concatenate(sessions)),
             pa.concat_arrays(sequences),
@@ -184,7 +184,7 @@ class RowBlock:
         present = np.flatnonzero(used)
         places = (np.cumsum(used, dtype=np.int32) - 1)[codes]
         names = pa.array([self._names[code] for code in present.tolist()], pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(places), names)
+        return pa.DictionaryArray.from_arrays(places, names)
 
     def prove_storable(self, mark: Mark, rows: list[Any]) -> None:
         """Raises `UnstorableRow` if these rows of one message, as the operator gave them, could not be stored."""

@@ -6,6 +6,8 @@ the least is left untouched to that loop, at that very message. So there is noth
 nothing that it does otherwise: `tests/unit/partition/test_express.py` holds the two against each other.
 """
 
+import contextlib
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +25,7 @@ from seriatim.state.lane_state import LaneState
 from seriatim.state.session import Session
 
 RUN_MESSAGES: Final = 4_096  # at a time: the facts of sessions are written down once for so many
+SHORT_RUN_MESSAGES: Final = 64  # at a time after a message that was not ordinary: those behind it are decoded in vain
 
 _INSERT: Final = KINDS["insert", "message"]
 _UPDATE: Final = KINDS["update", "message"]
@@ -56,57 +59,53 @@ class Express:
         self._state = state
         self._outbox = outbox
         self._applier = applier
-        self._decode = codec.decode_wire
+        self._decode: Any = codec.decode_wire  # raises where there is no message, None among others
         self._wires = tuple(codec.change_wires[tag] for tag in ("update", "insert", "upsert", "delete"))
         spec = row_spec(codec.row_type)
         self._key_of, self._merge = spec.key_of, spec.merge
+        self._size = RUN_MESSAGES
+        self._seats: list[_Seat | None] = []  # by a session's place among the names of the batch
         self._coded: Batch | None = None
         self._codes = np.zeros(0, np.int32)
 
     def run(self, given: Batch, names: list[str], place: int, limit: int) -> int:
-        """Takes messages from `place` on, up to `limit` or the first that is not ordinary; gives the place of the next.
-
-        Nothing is changed for a message before all that could speak against it has been asked.
-        """
-        decode, key_of, merge = self._decode, self._key_of, self._merge
-        update, insert, upsert, delete = self._wires
+        """Takes messages from `place` on, up to `limit` or one that is not ordinary; gives the place of the next."""
         block = self._outbox.block
-        add_row, add_kind = block.rows.append, block.kinds.append
-        seats: list[_Seat | None] = [None] * len(names)
-        boarded: list[int] = []
+        end = min(limit, place + self._size, place + max(1, BLOCK_ROWS - len(block.rows)))
+        wires: list[Any] = []
+        with contextlib.suppress(Exception):  # the lane's loop meets that value again, and says what it is
+            wires.extend(map(self._decode, given.values[place:end]))  # what came before that value stays
+        self._seats = [None] * len(names)
+        at = self._fold(given, names, place, wires)
+        self._settle(given, names, place, at)
+        if len(block.rows) >= BLOCK_ROWS:
+            self._outbox.flush()
+        self._size = min(2 * self._size, RUN_MESSAGES) if at == end else SHORT_RUN_MESSAGES
+        return at
+
+    def _fold(self, given: Batch, names: list[str], place: int, wires: list[Any]) -> int:
+        """Nothing is changed for a message before all that could speak against it has been asked."""
+        key_of, merge, seats = self._key_of, self._merge, self._seats
+        update, insert, upsert, delete = self._wires
+        add_row, add_kind = self._outbox.block.rows.append, self._outbox.block.kinds.append
         sequences: list[int | None] = []
         add_sequence = sequences.append
-        upto = min(limit, place + RUN_MESSAGES, place + max(1, BLOCK_ROWS - len(block.rows)))
         start = at = place
-        for at, code, value in zip(  # noqa: B007 (where it ends is asked after the loop)
-            range(place, upto), given.codes[place:upto].tolist(), given.values[place:upto], strict=True
-        ):
-            try:
-                wire = decode(value)  # type: ignore[arg-type]  # None raises, like all else that is no message
-            except Exception:  # noqa: BLE001 (the lane's loop meets it again, and says what it is)
-                break
+        for at, code, wire in zip(count(place), given.codes[place : place + len(wires)].tolist(), wires, strict=False):
             kind = type(wire)
             if kind is not update and kind is not insert and kind is not upsert and kind is not delete:
                 break
             row = wire.row
-            if (
-                row is None
-                or wire.rows is not None
-                or wire.session is not None
-                or wire.first_seq is not None
-                or wire.prev_seq is not None
-            ):
+            if row is None or not (wire.rows is wire.session is wire.first_seq is wire.prev_seq is None):
                 break
             seat = seats[code]
             if seat is None:
                 seat = seats[code] = self._board(names[code])
                 if seat is None:
                     break
-                boarded.append(code)
             sequence = wire.seq
-            if sequence is not None:
-                if seat.sequence is None or sequence != seat.sequence + 1:
-                    break
+            if sequence is not None and (seat.sequence is None or sequence != seat.sequence + 1):
+                break
             by_key, key = seat.by_key, key_of(row)
             old = by_key.get(key)
             if kind is update:
@@ -135,11 +134,8 @@ class Express:
                 start = at + 1
                 self._look_for_frame(seat, given, at)
         else:
-            at = upto
+            at = place + len(wires)
         self._mark(given, names, start, at, sequences)
-        self._settle(given, place, at, [(code, seat) for code in boarded if (seat := seats[code]) is not None])
-        if len(block.rows) >= BLOCK_ROWS:
-            self._outbox.flush()
         return at
 
     def _board(self, name: str) -> _Seat | None:
@@ -176,14 +172,13 @@ class Express:
         self._applier.look_for_frame(session, session.last_offset, session.last_timestamp_ms)
         seat.left = session.frame_at - session.unframed
 
-    def _settle(self, given: Batch, start: int, end: int, boarded: list[tuple[int, _Seat]]) -> None:
+    def _settle(self, given: Batch, names: list[str], start: int, end: int) -> None:
         """Each session's facts after its last message in `[start, end)`."""
         # Where an index comes twice, numpy keeps the later value.
-        last = np.full(len(given.keys), -1)
+        last = np.full(len(names), -1)
         last[given.codes[start:end]] = np.arange(start, end)
-        for code, seat in boarded:
-            at = int(last[code])
-            if at >= 0:  # else it boarded, and its first message was not taken after all
+        for seat, at in zip(self._seats, last.tolist(), strict=True):
+            if seat is not None and at >= 0:  # else it boarded, and its first message was not taken after all
                 self._write_down(seat, given, at)
 
     def _write_down(self, seat: _Seat, given: Batch, at: int) -> None:

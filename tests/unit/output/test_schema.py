@@ -69,7 +69,7 @@ def stored(hint: Any, value: Any) -> "tuple[pa.DataType, bool, Any]":
     """The type of a column, whether it may be null, and a value after its way into it and out again."""
     made = output(hint)
     (column,) = columns_of(made)
-    found = column.get(made(value))
+    (found,) = column.get_all([made(value)])
     converted = found if column.convert is None else column.convert(found)
     return column.field.type, column.field.nullable, pa.array([converted], column.field.type).to_pylist()[0]
 
@@ -205,15 +205,15 @@ def test_two_columns_that_differ_only_in_case_are_refused() -> None:
         columns_of(Twins)
 
 
-def test_a_changelog_has_operation_cause_and_the_columns_of_its_row() -> None:
+def test_the_columns_of_a_changelog_are_those_of_its_row_after_operation_and_cause() -> None:
     class Level(s.Row, rename="camel"):
         level_id: s.Key[str]
         price: float | None
 
     columns = columns_of(s.Change[Level])
-    assert [column.field.name for column in columns] == ["_op", "_cause", "levelId", "price"]
-    change = s.Change("insert", "snapshot", Level("a", None))
-    assert [column.get(change) for column in columns] == ["insert", "snapshot", "a", None]
+    assert [column.get_all([Level("a", None), Level("b", 2.0)]) for column in columns] == [["a", "b"], [None, 2.0]]
+    schema = primary_schema(columns, changelog=True)
+    assert schema.names == [*(field.name for field in COORDINATES), "_op", "_cause", "levelId", "price"]
 
 
 def test_the_coordinates_come_first() -> None:
