@@ -177,6 +177,9 @@ def test_a_running_job_is_set_back_and_comes_to_the_same_rows_again(site: Site, 
         eventually(lambda: told.views, "the driver runs")
         shown = command("repair", str(job_file), "--to", f"{site.prefix}a/0:700")
         assert shown.ends() == 0 and "back to 500" in shown.text and "Nothing was changed" in shown.text, shown.text
+        own = command("repair", str(job_file), "--to", "last-snapshot", "--session", "s1")
+        assert own.ends() == 0 and own.text.count("would set back") == 1, own.text
+        assert "a/1: from offset 2000 back to 0" in own.text and "session 's1': 2004 rows, of offsets 0" in own.text
         arguments = ("repair", str(job_file), "--to", f"{site.prefix}a/0:700,{site.prefix}a/1:0")
         done = command(*arguments, "--why", "a test", "--apply")
         assert done.ends() == 0, done.text

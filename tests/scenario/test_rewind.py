@@ -12,9 +12,11 @@ from seriatim.ledger.manifest import Manifest
 from seriatim.model import Partition
 from seriatim.observe.history import read_history
 from seriatim.observe.target import Target
-from seriatim.testing import EPOCH, Outcome, Player, delete, insert, snapshot
+from seriatim.testing import EPOCH, Outcome, Player, delete, end, insert, snapshot
 from seriatim.tools.rewind import (
     Goal,
+    Move,
+    Scope,
     ToEpoch,
     ToLastSnapshot,
     ToMoment,
@@ -43,12 +45,13 @@ def told(played: Player) -> tuple[Any, ...]:
     return outcome.rows, outcome.session_events, incidents, outcome.counts, tables
 
 
-def set_back(played: Player, goal: Goal, topics: tuple[str, ...] = ()) -> None:
+def set_back(played: Player, goal: Goal, scope: Scope = Scope()) -> tuple[Move, ...]:  # noqa: B008 (frozen)
     played.start()
     assert played.ledger.manifest is not None
     spans = dict(played.log.spans(lane.key for lane in played.ledger.lanes))
-    moves = plan_moves(played.store, played.ledger.manifest, goal, spans, topics)
+    moves = plan_moves(played.store, played.ledger.manifest, goal, spans, scope)
     played.ledger.cut_back(moved(played.ledger.lanes, moves), cuts(moves, played.program.schemas))
+    return moves
 
 
 @pytest.mark.parametrize("name", GOALS)
@@ -72,6 +75,66 @@ def test_each_goal_goes_back_far_enough_and_no_further_than_an_epoch(tmp_path: P
     assert positions == {0: 20, 1: 50}
     set_back(played, ToMoment(9))
     assert max(lane.last_timestamp_ms for lane in played.ledger.lanes) == 9
+
+
+def two_snapshots() -> list[Any]:
+    """`early` had its last snapshot long ago, `late` just now, in the same partition; `other` lives in another."""
+    steps: list[Any] = []
+    for turn in range(1, 11):
+        steps += [EPOCH] if turn % 2 else []
+        for name, place in (("early", 0), ("late", 0), ("other", 1)):
+            fresh = turn in {"early": (1, 4), "late": (1, 8), "other": (1, 6)}[name]
+            rows = [{"id": f"r{one}"} for one in range(turn + 1)]
+            one = snapshot(name, rows, seq=turn, partition=place)
+            steps.append(one if fresh else insert(name, rows[-1], seq=turn, partition=place))
+    return [*steps, EPOCH]
+
+
+@pytest.mark.parametrize(("session", "position"), [("early", 4), ("late", 12)])
+def test_a_session_is_set_back_to_its_own_last_snapshot_and_partitions_without_it_stay(
+    tmp_path: Path, session: str, position: int
+) -> None:
+    played = played_in(tmp_path, two_snapshots())
+    wanted = told(played)
+    stood = {lane.key: lane.next_offset for lane in played.ledger.lanes}
+    (move,) = set_back(played, ToLastSnapshot(), Scope(sessions=(session,)))
+    # Its snapshot is record 6 (of `late`: 15) of the partition; an epoch ended right before record 4 (of `late`: 12).
+    assert move.past.next_offset == position
+    assert {lane.key: lane.next_offset for lane in played.ledger.lanes} == stood | {PLACE: position}
+    rows = [row for row in wanted[0] if row["_partition"] == 0 and row["_offset"] >= position]
+    assert [(loss.session, loss.rows) for loss in move.losses] == [
+        (name, sum(1 for row in rows if row["_session"] == name)) for name in ("early", "late")
+    ]
+    assert sum(loss.rows for loss in move.losses) == move.rows > 0
+    played.start()
+    played.catch_up()
+    assert told(played) == wanted
+
+
+def test_other_goals_keep_to_the_partitions_of_the_sessions_too(tmp_path: Path) -> None:
+    played = played_in(tmp_path, two_snapshots())
+    both = set_back(played, ToLastSnapshot(), Scope(sessions=("late", "other")))
+    assert [(move.lane.key.index, move.past.next_offset) for move in both] == [(0, 12), (1, 4)]
+    played.catch_up()
+    goals: list[Goal] = [ToEpoch(3), ToMoment(5), ToOffsets({PLACE: 3, Partition("capture-test", 1): 3})]
+    for goal in goals:
+        moves = set_back(played, goal, Scope(sessions=("other",)))
+        assert [move.lane.key.index for move in moves] == [1]
+        played.catch_up()
+
+
+def test_a_session_that_is_over_is_sought_where_it_was_and_one_that_never_was_is_refused(tmp_path: Path) -> None:
+    played = played_in(tmp_path, [*two_snapshots(), end("other", seq=11, partition=1), EPOCH])
+    (move,) = set_back(played, ToLastSnapshot(), Scope(sessions=("other",)))
+    assert move.lane.key.index == 1
+    with pytest.raises(ConfigurationError, match="never a session 'nobody'"):
+        set_back(played, ToLastSnapshot(), Scope(sessions=("nobody",)))
+
+
+def test_a_session_without_a_snapshot_has_none_to_go_back_to(tmp_path: Path) -> None:
+    played = played_in(tmp_path, [insert("s", {"id": "a"}, seq=1), EPOCH])
+    with pytest.raises(ConfigurationError, match="has had no snapshot in capture-test/0 yet"):
+        set_back(played, ToLastSnapshot(), Scope(sessions=("s",)))
 
 
 class PowerCutError(Exception):

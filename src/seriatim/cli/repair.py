@@ -7,6 +7,9 @@ import click
 if TYPE_CHECKING:
     from seriatim.loader import JobRef
     from seriatim.tools.repair import Request
+    from seriatim.tools.rewind import Move, Scope
+
+LOSSES_SHOWN = 20  # of one partition
 
 
 @click.command(
@@ -14,7 +17,8 @@ if TYPE_CHECKING:
     "  seriatim repair books.py --skip-record capture-1/0:4711\n"
     '  seriatim repair books.py --skip-record capture-1/0:4711 --why "broken by release 12" --apply\n'
     '  seriatim repair books.py --accept-recreated capture-1 --why "moved cluster" --apply\n'
-    "  seriatim repair books.py --to time:2026-11-18T20:00:00Z --topics capture-1"
+    "  seriatim repair books.py --to time:2026-11-18T20:00:00Z --topics capture-1\n"
+    "  seriatim repair books.py --to last-snapshot --session site-7"
 )
 @click.argument("job_file", metavar="JOB")
 @click.option("--accept-recreated", multiple=True, metavar="TOPIC", help="Read a topic that was made anew.")
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--quarantine", multiple=True, metavar="SESSION", help="Nothing of it until its next snapshot.")
 @click.option("--to", "goal", metavar="GOAL", help="Set back: last-snapshot, epoch:N, time:..., or places.")
 @click.option("--topics", multiple=True, metavar="TOPIC", help="With --to: only these.")
+@click.option("--session", "sessions", multiple=True, metavar="SESSION", help="With --to: only where it lives.")
 @click.option("--why", metavar="TEXT", help="Recorded with your name; needed with --apply.")
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without this nothing is changed.")
 def repair(
@@ -37,6 +42,7 @@ def repair(
     quarantine: tuple[str, ...],
     goal: str | None,
     topics: tuple[str, ...],
+    sessions: tuple[str, ...],
     why: str | None,
     do_it: bool,
 ) -> None:
@@ -50,7 +56,7 @@ def repair(
     from seriatim.loader import read_job_file
     from seriatim.tools import repair as tool
     from seriatim.tools.dead_letters import read_replacements
-    from seriatim.tools.rewind import read_place
+    from seriatim.tools.rewind import Scope, read_place
 
     if do_it and not (why and why.strip()):
         raise ConfigurationError("A repair needs a reason.", hint='Add --why "...": it is recorded with your name.')
@@ -66,8 +72,12 @@ def repair(
         why=(why or "(no reason given yet)").strip(),
     )
     if goal is not None:
-        _set_back(ref, goal, topics, request, do_it)
+        _set_back(ref, goal, Scope(topics, sessions), request, do_it)
         return
+    if topics or sessions:
+        raise ConfigurationError(
+            "--topics and --session go with --to.", hint="Add --to last-snapshot, or leave them out."
+        )
     if not do_it:
         for step in tool.show(ref.load(), request):
             click.echo(f"would: {step.says}")
@@ -79,24 +89,33 @@ def repair(
     click.echo(f"epoch {manifest.epoch}. Start the job again if it does not run.")
 
 
-def _set_back(ref: "JobRef", text: str, topics: tuple[str, ...], request: "Request", do_it: bool) -> None:
+def _set_back(ref: "JobRef", text: str, scope: "Scope", request: "Request", do_it: bool) -> None:
     from seriatim.errors import ConfigurationError
     from seriatim.tools import rewind
 
     if request.ordered:
         raise ConfigurationError(
-            "--to goes with --topics and --why only.", hint="Set the job back first, then give the other orders."
+            "--to goes with --topics, --session and --why only.",
+            hint="Set the job back first, then give the other orders.",
         )
     goal, job = rewind.read_goal(text), ref.load()
     if not do_it:
-        for move in rewind.show(job, goal, topics):
-            click.echo(f"would set back {move}")
+        for move in rewind.show(job, goal, scope):
+            _tell("would set back", move)
         click.echo("Nothing was changed. Add --apply to do it.")
         return
-    manifest, moves = rewind.apply(job, ref, goal, topics, request.says(f"Set back to {text}."))
+    manifest, moves = rewind.apply(job, ref, goal, scope, request.says(f"Set back to {text}."))
     for move in moves:
-        click.echo(f"set back {move}")
+        _tell("set back", move)
     click.echo(f"epoch {manifest.epoch}. Start the job again if it does not run.")
+
+
+def _tell(done: str, move: "Move") -> None:
+    click.echo(f"{done} {move}")
+    for loss in move.losses[:LOSSES_SHOWN]:
+        click.echo(f"  {loss}")
+    if len(move.losses) > LOSSES_SHOWN:
+        click.echo(f"  and {len(move.losses) - LOSSES_SHOWN} more")
 
 
 COMMANDS = {"repair": repair}

@@ -35,6 +35,7 @@ class FollowerTable:
         columns: Sequence[str],
         where: Sequence[str] = (),
         *,
+        group: Sequence[str] = (),
         order: Sequence[str] = (),
         limit: int | None = None,
         newest: Sequence[str] = (),
@@ -49,6 +50,8 @@ class FollowerTable:
             latest = ", ".join(f"{column} DESC" for column in newest)
             source = f"(SELECT * FROM {source} {latest and 'ORDER BY ' + latest} LIMIT {limit})"
         query = f"SELECT {', '.join(columns)} FROM {source}"
+        if group:
+            query += f" GROUP BY {', '.join(group)}"
         if order:
             query += f" ORDER BY {', '.join(order)}"
         try:

@@ -25,10 +25,11 @@ from seriatim.observe.status import committed_manifest
 from seriatim.observe.target import Target
 from seriatim.source.topics import TopicReader
 from seriatim.store import Store
+from seriatim.tools.rewind_sessions import Loss, find_losses, own_snapshots
 
 
 class ToLastSnapshot(msgspec.Struct, frozen=True):
-    """Before the newest snapshot of each partition."""
+    """Before the newest snapshot of each partition; of named sessions, before each one's own."""
 
 
 class ToEpoch(msgspec.Struct, frozen=True):
@@ -50,12 +51,20 @@ class ToOffsets(msgspec.Struct, frozen=True):
 Goal: TypeAlias = ToLastSnapshot | ToEpoch | ToMoment | ToOffsets
 
 
+class Scope(msgspec.Struct, frozen=True):
+    """What is set back: partitions of these topics, in which one of these sessions lives. Empty: all."""
+
+    topics: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
+
+
 class Move(msgspec.Struct, frozen=True):
-    """One partition, from where it stands to where it goes."""
+    """One partition, from where it stands to where it goes, and what its sessions lose by it."""
 
     lane: LanePosition
     past: LanePosition
     epoch: int | None  # None: from its beginning
+    losses: tuple[Loss, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -65,7 +74,7 @@ class Move(msgspec.Struct, frozen=True):
         since = "before its first epoch" if self.epoch is None else f"as of epoch {self.epoch}"
         return (
             f"{self.lane.key}: from offset {self.lane.next_offset} back to {self.past.next_offset} ({since}), "
-            f"{self.rows} rows are taken away, {self.lane.sessions} sessions concerned; Kafka still has the records"
+            f"{self.rows} rows are taken away, of {_count(len(self.losses), 'session')}; Kafka still has the records"
         )
 
 
@@ -74,11 +83,15 @@ def plan_moves(
     newest: Manifest,
     goal: Goal,
     spans: Mapping[Partition, Span],
-    topics: Iterable[str] = (),
+    scope: Scope = Scope(),  # noqa: B008 (frozen)
 ) -> tuple[Move, ...]:
     """Raises where a partition can not go back so far: its state is gone, or its records are."""
-    wanted = set(topics)
-    open_lanes = {lane.key: lane for lane in newest.lanes if not wanted or lane.topic in wanted}
+    open_lanes = {lane.key: lane for lane in newest.lanes if not scope.topics or lane.topic in scope.topics}
+    if scope.sessions:
+        snapshots = own_snapshots(store, newest, scope.sessions)
+        open_lanes = {key: lane for key, lane in open_lanes.items() if key in snapshots}
+        if isinstance(goal, ToLastSnapshot):
+            goal = ToOffsets({key: _there(snapshots[key], key) for key in open_lanes})
     if isinstance(goal, ToOffsets):
         open_lanes = {key: lane for key, lane in open_lanes.items() if key in goal.offsets}
     if isinstance(goal, ToLastSnapshot):
@@ -115,7 +128,21 @@ def plan_moves(
         _refuse_what_kafka_has_not(move, spans.get(move.lane.key))
     if not moves:
         raise ConfigurationError("There is nothing to set back.", hint="See `seriatim history` and `seriatim status`.")
-    return tuple(sorted(moves, key=lambda move: move.lane.key))
+    return tuple(sorted((_with_losses(store, move) for move in moves), key=lambda move: move.lane.key))
+
+
+def _there(snapshot_offset: int | None, partition: Partition) -> int:
+    if snapshot_offset is None:
+        raise ConfigurationError(
+            f"A session that was named has had no snapshot in {partition} yet: there is none to go back to.",
+            hint="Name another goal: epoch:N, time:... or places.",
+        )
+    return snapshot_offset
+
+
+def _with_losses(store: Store, move: Move) -> Move:
+    losses = find_losses(store, _after(move.past, "_"), _after(move.past, ""))
+    return msgspec.structs.replace(move, losses=losses)
 
 
 def cuts(moves: Iterable[Move], outputs: Iterable[str]) -> dict[str, str]:
@@ -175,6 +202,10 @@ def _refuse_what_kafka_has_not(move: Move, span: Span | None) -> None:
         )
 
 
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _too_far(partition: Partition, why: str) -> ConfigurationError:
     return ConfigurationError(
         f"{partition} can not be set back so far: {why}.",
@@ -183,19 +214,19 @@ def _too_far(partition: Partition, why: str) -> ConfigurationError:
     )
 
 
-def show(job: Job, goal: Goal, topics: tuple[str, ...]) -> tuple[Move, ...]:
+def show(job: Job, goal: Goal, scope: Scope) -> tuple[Move, ...]:
     """What would be done. Changes nothing."""
     store = Store(job.storage, job.revealed_storage_options())
-    return plan_moves(store, committed_manifest(Target(store, job)), goal, _spans(job), topics)
+    return plan_moves(store, committed_manifest(Target(store, job)), goal, _spans(job), scope)
 
 
-def apply(job: Job, ref: JobRef, goal: Goal, topics: tuple[str, ...], reason: str) -> tuple[Manifest, tuple[Move, ...]]:
+def apply(job: Job, ref: JobRef, goal: Goal, scope: Scope, reason: str) -> tuple[Manifest, tuple[Move, ...]]:
     """Takes the job over, plans anew on what is true then, and does all of it in one commit."""
-    show(job, goal, topics)  # a goal that can not be reached must not cost a running driver its place
+    show(job, goal, scope)  # a goal that can not be reached must not cost a running driver its place
     store = Store(job.storage, job.revealed_storage_options())
     ledger = Ledger.open(store, facts_of(job, ref, "repair", reason), job.program.schemas)
     assert ledger.manifest is not None, "an open ledger has a manifest"
-    moves = plan_moves(store, ledger.manifest, goal, _spans(job), topics)
+    moves = plan_moves(store, ledger.manifest, goal, _spans(job), scope)
     return ledger.cut_back(moved(ledger.lanes, moves), cuts(moves, job.program.schemas)), moves
 
 
