@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from seriatim import remote
 from seriatim.codec import Codec
 from seriatim.durations import milliseconds, seconds
 from seriatim.errors import ConfigurationError
@@ -131,6 +132,8 @@ def _checked_storage(storage: str) -> str:
             detail="Readers of Delta tables take it for an escaped character.",
             hint="Choose a name without it.",
         )
+    if "://" in storage and not storage.startswith("file://"):
+        remote.checked(storage)
     return storage
 
 

@@ -5,6 +5,7 @@
     incidents/                                       a follower output: what went wrong, with the records
     frames/                                          a follower output: whole session tables, at intervals
     _seriatim/epochs/<20-digit epoch>.json.zst       manifests
+    _seriatim/create-if-absent                       created by the first run: that no later one can is the proof
     _seriatim/state/<topic>/<partition>/<name>.parquet   state segments
 
 Kafka topic names are letters, digits, '.', '_' and '-' only, and never '.' or '..', so they are safe as folder names.
@@ -17,6 +18,7 @@ SESSIONS: Final = "sessions"
 INCIDENTS: Final = "incidents"
 FRAMES: Final = "frames"
 EPOCHS: Final = "_seriatim/epochs"
+PROOF: Final = "_seriatim/create-if-absent"
 
 
 def manifest(epoch: int) -> str:

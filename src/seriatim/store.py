@@ -13,15 +13,18 @@ from urllib.parse import urlsplit
 import obstore
 from obstore import exceptions as obstore_errors
 
+from seriatim import remote
 from seriatim.errors import ConfigurationError, StorageFailure
 
-_REMOTE: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+TRIES: Final = 4  # to write an object while nobody can tell whether it was written
 
 
 class Store:
     def __init__(self, url: str, options: Mapping[str, str] | None = None, *, create: bool = True) -> None:
         self.url = normal_url(url)
         self.options = dict(options or {})
+        if self._scheme in remote.SCHEMES:
+            self.options = remote.resolved(self._scheme, self.options, os.environ)
         self._create = create  # a local folder that does not exist: make it, or refuse (a tool that only reads)
         self._opened: Any = None
 
@@ -32,21 +35,45 @@ class Store:
         return f"Store({self.url!r})"  # never the options: they hold credentials
 
     @property
+    def _scheme(self) -> str:
+        return urlsplit(self.url).scheme
+
+    @property
     def local(self) -> bool:
-        return urlsplit(self.url).scheme not in _REMOTE
+        return self._scheme not in remote.SCHEMES
+
+    @property
+    def table_options(self) -> dict[str, str] | None:
+        """What delta-rs is to be given with a `table_url`."""
+        return None if self.local else remote.for_tables(self.options)
 
     def table_url(self, table: str) -> str:
         return f"{self.url}/{table}"
 
     def create(self, path: str, data: bytes) -> bool:
-        """Write a new object; False, and nothing written, if the path is taken."""
-        try:
-            obstore.put(self._store(), path, data, mode="create")
-        except obstore_errors.AlreadyExistsError:
-            return False
-        except obstore_errors.BaseError as error:
-            raise self._failure("write", path, error) from error
-        return True
+        """Write a new object; False, and nothing written, if the path is taken by another one.
+
+        SUBTLE: a write whose answer got lost may have been carried out, and the library's own second try then finds the
+        path taken. So what is there is looked at: our own bytes are our own object. No two writers may ever write the
+        same bytes to one path; all that claim something have the driver's unique name in theirs.
+        """
+        for _ in range(TRIES):
+            problem: Exception | None = None
+            try:
+                obstore.put(self._store(), path, data, mode="create", use_multipart=False)
+            except obstore_errors.AlreadyExistsError as error:
+                problem = error
+            except (FileNotFoundError, obstore_errors.BaseError) as error:
+                problem = error
+                if self.local or self._refused(error):
+                    break
+            else:
+                return True
+            present = self.read(path)
+            if present is not None:
+                return present == data
+        assert problem is not None, "a try that did not succeed has a reason"
+        raise self._failure("write", path, problem) from None
 
     def read(self, path: str) -> bytes | None:
         """The object, or None if there is none."""
@@ -55,15 +82,15 @@ class Store:
         except (obstore_errors.NotFoundError, FileNotFoundError):
             return None
         except obstore_errors.BaseError as error:
-            raise self._failure("read", path, error) from error
+            raise self._failure("read", path, error) from None
 
     def names(self, prefix: str) -> Iterator[str]:
         """Paths below a folder, in order."""
         try:
             found = [item["path"] for page in obstore.list(self._store(), prefix) for item in page]
             yield from sorted(found)
-        except obstore_errors.BaseError as error:
-            raise self._failure("list", prefix, error) from error
+        except (FileNotFoundError, obstore_errors.BaseError) as error:
+            raise self._failure("list", prefix, error) from None
 
     def delete(self, path: str) -> None:
         try:
@@ -71,7 +98,7 @@ class Store:
         except (obstore_errors.NotFoundError, FileNotFoundError):
             return
         except obstore_errors.BaseError as error:
-            raise self._failure("delete", path, error) from error
+            raise self._failure("delete", path, error) from None
 
     def _store(self) -> Any:
         if self._opened is None:
@@ -81,36 +108,50 @@ class Store:
     def _open(self) -> Any:
         try:
             if not self.local:
-                return obstore.store.from_url(self.url, config=self.options or None)  # type: ignore[arg-type]  # open-ended keys
+                return obstore.store.from_url(self.url, **remote.for_objects(self.options))
             if self._create:
                 Path(self.url).mkdir(parents=True, exist_ok=True)
             return obstore.store.LocalStore(self.url)
         except (OSError, ValueError, TypeError, obstore_errors.BaseError) as error:
             raise ConfigurationError(
                 f"The storage {self.url} can not be opened.",
-                detail=_first_line(error),
-                hint="Check the path or URL, and that this user may write there; `seriatim doctor` tests it.",
-            ) from error
+                detail=remote.reason(error),
+                hint="Check the path or URL, its options and permissions; `seriatim doctor` tests it.",
+            ) from None
+
+    def _refused(self, error: Exception) -> bool:
+        """Was it settled, and not by chance? No other try would help."""
+        kinds = (obstore_errors.PermissionDeniedError, obstore_errors.UnauthenticatedError, FileNotFoundError)
+        return isinstance(error, kinds)
 
     def _failure(self, verb: str, path: str, error: Exception) -> StorageFailure | ConfigurationError:
-        refused = isinstance(error, obstore_errors.PermissionDeniedError | obstore_errors.UnauthenticatedError)
-        if refused or (self.local and forbidden(f"{self.url}/{path}")):
+        if not self.local and isinstance(error, FileNotFoundError):
+            return ConfigurationError(
+                f"The storage {self.url} is not there: it has no place to {verb} {path}.",
+                detail=remote.reason(error),
+                hint="Make the bucket (or container) first, and check its name, region and endpoint.",
+            )
+        if self._refused(error) or (self.local and forbidden(f"{self.url}/{path}")):
             return ConfigurationError(
                 f"No permission to {verb} {path} in {self.url}.",
-                detail=_first_line(error),
+                detail=remote.reason(error),
                 hint="Give this user (or these credentials) read and write access to the storage.",
             )
+        keyless = remote.keyless(self._scheme, self.options)
         return StorageFailure(
             f"The storage {self.url} did not let us {verb} {path}.",
-            detail=_first_line(error),
-            hint="Check disk space, network and permissions; `seriatim doctor` tests the storage.",
+            detail=remote.reason(error),
+            hint="There are no credentials in storage_options or in the environment, and no role could be found: set "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what docs/storage.md names for this storage."
+            if keyless
+            else "Check disk space, network and permissions; `seriatim doctor` tests the storage.",
         )
 
 
 def normal_url(url: str) -> str:
-    """A local path made absolute, a remote URL without its trailing slash."""
-    if urlsplit(url).scheme in _REMOTE:
-        return url.rstrip("/")
+    """A local path made absolute, a remote URL as `remote` wants it."""
+    if urlsplit(url).scheme not in ("", "file"):
+        return remote.checked(url)
     return str(Path(url.removeprefix("file://")).expanduser().resolve())
 
 
@@ -125,8 +166,3 @@ def forbidden(local_path: str) -> bool:
         return not path.is_dir() or not os.access(path, os.W_OK | os.X_OK)
     except PermissionError:
         return True  # not even allowed to look
-
-
-def _first_line(error: Exception) -> str:
-    # obstore's texts go on with a debug dump of its whole configuration, credentials included.
-    return str(error).strip().split("\n")[0][:300]

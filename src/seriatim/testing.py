@@ -278,8 +278,8 @@ class _Died(Exception):
 def read_table(store: Store, name: str, order: Sequence[str]) -> list[dict[str, Any]]:
     """All rows of a Delta table as dictionaries, in the given order; none if there is no table."""
     url = store.table_url(name)
-    if not DeltaTable.is_deltatable(url, storage_options=store.options or None):
+    if not DeltaTable.is_deltatable(url, storage_options=store.table_options):
         return []
-    table = pa.table(DeltaTable(url, storage_options=store.options or None).to_pyarrow_table())
+    table = pa.table(DeltaTable(url, storage_options=store.table_options).to_pyarrow_table())
     rows: list[dict[str, Any]] = table.sort_by([(column, "ascending") for column in order]).to_pylist()
     return rows

@@ -1,15 +1,20 @@
-"""What the product relies on in a store of objects: the real one and the simulation's double behave alike."""
+"""What the product relies on in a store of objects: a folder, S3 and the simulation's double behave alike."""
 
 from pathlib import Path
 
 import pytest
 
+from seriatim import create_if_absent
 from seriatim.store import Store
+from tests.s3 import Server
 from tests.simulation.memory import MemoryStore
 
 
-@pytest.fixture(params=["folder", "memory"])
+@pytest.fixture(params=["folder", "s3", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "s3":
+        server: Server = request.getfixturevalue("s3")
+        return server.new_store()
     return Store(str(tmp_path)) if request.param == "folder" else MemoryStore()
 
 
@@ -26,6 +31,23 @@ def test_a_path_that_is_taken_is_refused_and_left_as_it_was(store: Store) -> Non
     store.create("a", b"one")
     assert not store.create("a", b"two")
     assert store.read("a") == b"one"
+
+
+def test_our_own_bytes_are_our_own_object(store: Store) -> None:
+    """A request that was carried out and whose answer was lost is sent again, and finds the path taken: by itself."""
+    assert store.create("a", b"one")
+    assert store.create("a", b"one")
+    assert not store.create("a", b"other")
+
+
+def test_of_many_who_create_one_object_at_once_one_succeeds(store: Store) -> None:
+    assert create_if_absent.winners(store) == [1] * create_if_absent.ROUNDS
+    assert list(store.names("_seriatim")) == []
+
+
+def test_the_proof_holds_at_the_first_start_and_at_every_later_one(store: Store) -> None:
+    for _ in range(3):
+        create_if_absent.prove(store)
 
 
 def test_names_are_those_below_a_folder_in_order(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""What the ledger relies on in a table's log: delta-rs and the simulation's double behave alike."""
+"""What the ledger relies on in a table's log: delta-rs, on disk and on S3, and the simulation's double behave alike."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +12,7 @@ from seriatim.ledger.delta import OutputTable
 from seriatim.ledger.table_log import CommitRefused, TableLog, Tables
 from seriatim.output.parquet import FileRef
 from seriatim.store import Store
+from tests.s3 import Server
 from tests.simulation.memory import MemoryStore, MemoryTables
 
 JOB, OTHER = "seriatim/job", "seriatim/other"
@@ -33,14 +34,15 @@ class Storage(NamedTuple):
         return table
 
 
-def delta(folder: Path) -> Storage:
+def delta(store: Store) -> Storage:
     def visible() -> list[str]:
-        return sorted(Path(uri).name for uri in DeltaTable(str(folder / "changes")).file_uris())
+        table = DeltaTable(store.table_url("changes"), storage_options=store.table_options)
+        return sorted(Path(uri).name for uri in table.file_uris())
 
-    return Storage(Store(str(folder)), OutputTable, visible)
+    return Storage(store, OutputTable, visible)
 
 
-def memory(_: Path) -> Storage:
+def memory() -> Storage:
     store, tables = MemoryStore(), MemoryTables()
 
     def visible() -> list[str]:
@@ -50,10 +52,12 @@ def memory(_: Path) -> Storage:
     return Storage(store, tables, visible)
 
 
-@pytest.fixture(params=[delta, memory])
+@pytest.fixture(params=["folder", "s3", "memory"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    made: Storage = request.param(tmp_path)
-    return made
+    if request.param == "s3":
+        server: Server = request.getfixturevalue("s3")
+        return delta(server.new_store())
+    return delta(Store(str(tmp_path))) if request.param == "folder" else memory()
 
 
 def file(name: str) -> tuple[FileRef, ...]:

@@ -20,10 +20,7 @@ class MemoryStore(Store):
         self.objects: dict[str, bytes] = {}
 
     def create(self, path: str, data: bytes) -> bool:
-        if path in self.objects:
-            return False
-        self.objects[path] = data
-        return True
+        return self.objects.setdefault(path, data) == data
 
     def read(self, path: str) -> bytes | None:
         return self.objects.get(path)

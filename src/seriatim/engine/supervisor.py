@@ -8,7 +8,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from seriatim import clock
+from seriatim import clock, create_if_absent
 from seriatim.engine.admission import EpochSize, Limits
 from seriatim.engine.epoch import EpochReport
 from seriatim.engine.rebuild import Rebuilt, rebuild_states
@@ -74,6 +74,7 @@ class Supervisor:
         """Until caught up, told to stop, or stopped by an error that a restart would not mend."""
         # The first look at broker and storage is not retried: a wrong address should be told at once.
         self._topics.matching()
+        create_if_absent.prove(self._store)
         manifest = self._open_ledger().manifest
         self._size = EpochSize(self._options.limits, 0 if manifest is None else manifest.fruitless - 1)
         try:

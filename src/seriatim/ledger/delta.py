@@ -8,7 +8,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from seriatim import clock, paths
+from seriatim import clock, paths, remote
 from seriatim.errors import ConfigurationError, StorageFailure
 from seriatim.ledger.table_log import CommitRefused, CommitUncertain, TableLog
 from seriatim.output.parquet import FileRef
@@ -30,11 +30,11 @@ class OutputTable:
     def open(cls, store: Store, name: str, app_id: str) -> "OutputTable | None":
         url = store.table_url(name)
         try:
-            return cls(store, name, app_id, DeltaTable(url, storage_options=store.options or None))
+            return cls(store, name, app_id, DeltaTable(url, storage_options=store.table_options))
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise _failure(store, name, "can not be opened", error) from error
+            raise _failure(store, name, "can not be opened", error) from None
 
     @classmethod
     def create(cls, store: Store, name: str, app_id: str, schema: pa.Schema) -> "OutputTable":
@@ -49,11 +49,15 @@ class OutputTable:
                 name=name,
                 description="Written by Seriatim",
                 configuration={OWNER: app_id},
-                storage_options=store.options or None,
+                storage_options=store.table_options,
                 raise_if_key_not_exists=False,
             )
         except (DeltaError, OSError) as error:
-            raise _failure(store, name, "can not be created", error) from error
+            # Made all the same, if only the answer was lost; or by another driver, at the same moment.
+            table = cls.open(store, name, app_id)
+            if table is None:
+                raise _failure(store, name, "can not be created", error) from None
+            return table
         table = cls.open(store, name, app_id)
         assert table is not None, "a table that was just created can be opened"
         return table
@@ -73,7 +77,7 @@ class OutputTable:
         try:
             self._table.update_incremental()
         except (DeltaError, OSError) as error:
-            raise _failure(self._store, self.name, "can not be read", error) from error
+            raise _failure(self._store, self.name, "can not be read", error) from None
 
     def append(self, files: tuple[FileRef, ...], epoch: int) -> None:
         """One log entry: these files and `txn(app_id, epoch)`, from the snapshot held. Never refreshes first.
@@ -90,18 +94,18 @@ class OutputTable:
                 adds, mode="append", schema=self._table.schema(), commit_properties=self._properties(epoch)
             )
         except CommitFailedError as error:
-            raise CommitRefused(_line(error)) from error
-        except Exception as error:  # whatever it was, the entry may have been written: the log must be asked
-            raise CommitUncertain(_line(error)) from error
+            raise CommitRefused(remote.reason(error)) from None
+        except Exception as error:  # noqa: BLE001 (whatever it was, the entry may be written: the log must be asked)
+            raise CommitUncertain(remote.reason(error)) from None
 
     def cut(self, predicate: str, epoch: int) -> None:
         """SUBTLE: delta-rs writes no entry where no row meets the predicate, and the epoch would not be in the log."""
         try:
             self._table.delete(predicate, commit_properties=self._properties(epoch))
         except CommitFailedError as error:
-            raise CommitRefused(_line(error)) from error
-        except Exception as error:
-            raise CommitUncertain(_line(error)) from error
+            raise CommitRefused(remote.reason(error)) from None
+        except Exception as error:  # noqa: BLE001 (as above)
+            raise CommitUncertain(remote.reason(error)) from None
         if self.epoch != epoch:
             self.append((), epoch)
 
@@ -182,10 +186,6 @@ def _failure(store: Store, name: str, what: str, error: Exception) -> StorageFai
     primary = f"The table {url} {what}."
     if store.local and forbidden(url):
         return ConfigurationError(
-            primary, detail=_line(error), hint="Check the path, and that this user may write there."
+            primary, detail=remote.reason(error), hint="Check the path, and that this user may write there."
         )
-    return StorageFailure(primary, detail=_line(error), hint="Check disk space, network and permissions.")
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:300]
+    return StorageFailure(primary, detail=remote.reason(error), hint="Check disk space, network and permissions.")

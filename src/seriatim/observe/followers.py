@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from seriatim import remote
 from seriatim.errors import StorageFailure
 from seriatim.store import Store
 
@@ -23,11 +24,11 @@ class FollowerTable:
         self._name = name
         self._sql: QueryBuilder | None = None
         try:
-            table = DeltaTable(self._url, storage_options=store.options or None)
+            table = DeltaTable(self._url, storage_options=store.table_options)
         except TableNotFoundError:
             return
         except (DeltaError, OSError) as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(error) from None
         self._sql = QueryBuilder().register(name, table)
 
     def select(
@@ -57,13 +58,13 @@ class FollowerTable:
         try:
             for block in self._sql.execute(query):
                 yield from pa.record_batch(block).to_pylist()
-        except Exception as error:  # of a damaged file, the reader of blocks raises nothing more exact
-            raise self._unreadable(error) from error
+        except Exception as error:  # noqa: BLE001 (of a damaged file, the reader of blocks raises nothing more exact)
+            raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> StorageFailure:
         return StorageFailure(
             f"The table {self._url} can not be read.",
-            detail=str(error).strip().split("\n")[0][:300],
+            detail=remote.reason(error),
             hint="Check the storage and its permissions; `seriatim doctor` tests it.",
         )
 

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
+from seriatim import remote
 from seriatim.errors import StorageFailure
 from seriatim.store import Store
 
@@ -56,11 +57,11 @@ class TableVersion:
         """The newest version; None if there is no such table."""
         url = store.table_url(name)
         try:
-            return cls(store, name, DeltaTable(url, storage_options=store.options or None))
+            return cls(store, name, DeltaTable(url, storage_options=store.table_options))
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise _unreadable(url, error) from error
+            raise _unreadable(url, error) from None
 
     def epoch(self, app_id: str) -> int | None:
         return self._table.transaction_version(app_id)
@@ -103,13 +104,13 @@ class TableVersion:
         try:
             return self.dataset(files).to_table(columns=list(columns or self.schema.names), filter=wanted)
         except (OSError, pa.ArrowException) as error:
-            raise _unreadable(self.store.table_url(self.name), error) from error
+            raise _unreadable(self.store.table_url(self.name), error) from None
 
     def _filesystem(self) -> pa_fs.FileSystem:
         url = self.store.table_url(self.name)
         if self.store.local:
             return pa_fs.SubTreeFileSystem(url, pa_fs.LocalFileSystem())
-        return pa_fs.PyFileSystem(DeltaStorageHandler(url, self.store.options or None))
+        return pa_fs.PyFileSystem(DeltaStorageHandler(url, self.store.table_options))
 
 
 def needed(files: pa.Table, ranges: Iterable[Range]) -> pa.Table:
@@ -126,7 +127,7 @@ def needed(files: pa.Table, ranges: Iterable[Range]) -> pa.Table:
 def _unreadable(url: str, error: Exception) -> StorageFailure:
     return StorageFailure(
         f"The table {url} can not be read.",
-        detail=str(error).strip().split("\n")[0][:300],
+        detail=remote.reason(error),
         hint="Check the storage and its permissions; `seriatim doctor` tests it. A reader that took very long may have "
         "lost files to `seriatim gc`: ask again.",
     )

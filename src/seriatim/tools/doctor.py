@@ -5,10 +5,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import msgspec
 
+from seriatim import create_if_absent
 from seriatim.errors import SeriatimError
 from seriatim.source import broker, jars
 from seriatim.source.java import find_java, java_version
@@ -78,15 +78,17 @@ def _broker(kafka: Kafka | None, folder: Path) -> Check:
 
 def _storage(store: Store) -> Check:
     """Ownership of an epoch rests on create-if-absent: prove it here, on this very storage."""
-    path = f"_seriatim/doctor-{uuid4().hex}"
-    created = store.create(path, b"first")
-    try:
-        refused = not store.create(path, b"second")
-        kept = store.read(path) == b"first"
-    finally:
-        store.delete(path)
-    if created and refused and kept:
-        return Check("storage", True, f"{store.url}: write, read and create-if-absent work")
+    won, writers = create_if_absent.winners(store), create_if_absent.WRITERS
+    if all(count == 1 for count in won):
+        return Check(
+            "storage",
+            True,
+            f"{store.url}: write, read and create-if-absent work; of {writers} writers at once, one won",
+        )
     return Check(
-        "storage", False, f"{store.url} lets a second writer replace an object", "Use a storage with conditional put."
+        "storage",
+        False,
+        f"{store.url}: of {writers} writers of one object at once, {max(won)} were told that they had "
+        "created it; a second driver could replace what a first one wrote",
+        create_if_absent.HINT,
     )

@@ -7,7 +7,7 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from seriatim import clock, paths
+from seriatim import clock, paths, remote
 from seriatim.codec import BadRecord, JsonEnvelope
 from seriatim.errors import ConfigurationError, EnvironmentFailure, StorageFailure
 from seriatim.integrity import NoIntegrity, Window
@@ -54,7 +54,7 @@ def verify_job(
         job.source,
         store.url,
         [field.column for field in row_spec(job.operator.row_type).fields if field.key],
-        storage_options=store.options or None,
+        storage_options=store.table_options,
         until={lane.key: lane.next_offset for lane in lanes} if committed_only else None,
         standings=standings_of(lanes),
         words=msgspec.structs.replace(words_of(job), was_set_back=was_set_back),
@@ -86,12 +86,14 @@ def _told_in_full(job: Job, store: Store) -> Manifest | None:
 
 def _epoch_of(store: Store, name: str, job: Job) -> int | None:
     try:
-        table = DeltaTable(store.table_url(name), storage_options=store.options or None)
+        table = DeltaTable(store.table_url(name), storage_options=store.table_options)
     except TableNotFoundError:
         return None
     except Exception as error:
         raise StorageFailure(
-            f"The table {store.table_url(name)} can not be read.", detail=str(error)[:300], hint="Check the storage."
+            f"The table {store.table_url(name)} can not be read.",
+            detail=remote.reason(error),
+            hint="Check the storage.",
         ) from error
     return table.transaction_version(app_id(job.name))
 

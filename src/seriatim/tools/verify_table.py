@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import TableNotFoundError
 
-from seriatim import paths
+from seriatim import paths, remote
 from seriatim.errors import ConfigurationError, DamagedFile, SeriatimError, StorageFailure
 from seriatim.model import Partition, Span
 from seriatim.store import normal_url
@@ -56,7 +56,7 @@ class DeltaFile:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> SeriatimError:
-        line = " ".join(str(error).split())[:300]
+        line = remote.reason(error)
         damaged = self._first_damaged() if hasattr(self, "_table") else None
         if damaged is None:
             return StorageFailure(
