@@ -39,11 +39,16 @@ check: setup ## check style, format, types and the house rules
 	$(BIN)/mypy
 	$(BIN)/pytest tests/test_tidy.py
 
-bench: setup ## measure against the alternatives on this machine
-	$(BIN)/python -m bench.compare
+bench: setup ## measure against the alternatives on this machine: about an hour, best with nothing else running
+	@bench/peers/setup.sh
+	$(BIN)/python -m bench.compare $(BENCH)
+	$(BIN)/python -m bench.compare --shape many $(BENCH)
+	$(BIN)/python -m bench.report
 
-bench-quick: setup ## the same, smaller: minutes, and less exact
-	$(BIN)/python -m bench.compare --quick
+bench-quick: setup ## the same, smaller: minutes, and less exact; its tables are printed, not kept
+	@bench/peers/setup.sh
+	$(BIN)/python -m bench.compare --quick --results build/bench $(BENCH)
+	$(BIN)/python -m bench.report --results build/bench --print
 
 clean: ## remove .venv and what tools left behind (not the jar cache, not data in .seriatim)
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist spark-warehouse metastore_db derby.log

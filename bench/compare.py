@@ -1,83 +1,138 @@
-"""Messages a second: Seriatim and Spark's own `applyInPandasWithState`, the same ordered work, the same records.
+"""Messages a second: Seriatim beside its peers, the same ordered work, the same records.
 
-    make bench            2 million messages, median of three
-    make bench-quick      400,000 messages, once
+    python -m bench.compare                      2 million messages, every contestant three times, alternating
+    python -m bench.compare --shape many         many sessions, larger rows
+    python -m bench.compare --quick              400,000 messages, once: mostly start-up
+    python -m bench.compare --only seriatim,noop measures these anew and keeps the others' results
+    python -m bench.compare --resume             goes on with a run that was cut off
 
-Each contestant starts in a process of its own, reads all records of the topics, keeps each session's table, checks
-every row change, and writes every change to zstd Parquet. What is timed: from the first record's epoch or batch to the
-end (steady), and from process start to the end (total). The number of rows each one wrote is checked.
+Each contestant is a process of its own: it reads all records of the topic, keeps each session's table, checks every
+sequence number and row change, and writes every row change to zstd Parquet. Its output is counted. Steady speed leaves
+out the first tenth of the messages; total is from process start to end. Every result is saved at once.
 """
 
 import argparse
 import json
-import os
-import shutil
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Final
 
-from bench.load import Load, publish
+import duckdb
+import pyarrow.parquet as pq
+
+from bench import processes, results
+from bench.load import PARTITIONS, SHAPES, TOPIC, publish
+from bench.results import Results
+from bench.roster import CONTESTANTS, Contestant, Missing
+from bench.task import Task
 from seriatim.source import broker
+from seriatim.source.jars import connector_jars
 
-CONTESTANTS = ("seriatim", "apply_in_pandas_with_state")
+SECONDS_MAX: Final = 600.0
+QUICK: Final = 400_000
+
+
+class Wrong(Exception):
+    """A contestant did not do the work."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
-    load = Load(messages=400_000 if quick else 2_000_000)
-    rounds = 1 if quick else 3
-    figures: dict[str, list[dict[str, float]]] = {name: [] for name in CONTESTANTS}
+    arguments = parse()
+    shape = SHAPES[arguments.shape]
+    messages = arguments.messages or (QUICK if arguments.quick else shape.messages)
+    rounds = arguments.rounds or (1 if arguments.quick else 3)
+    load = {"shape": arguments.shape, "messages": messages, "partitions": PARTITIONS}
+    path = arguments.results / f"{arguments.shape}.json"
+    conditions = {"load": load, "rounds": rounds, "machine": results.machine(), "at": results.now()}
+    kept = Results.resumed(path, conditions) if arguments.only or arguments.resume else Results(path, conditions)
+    names = arguments.only or list(CONTESTANTS)
+    kept.missing = {name: why for name, why in kept.missing.items() if name not in names}  # tried again
+    for name in () if arguments.resume else names:
+        kept.forget(name)
     with broker.running() as info:
-        rows = publish(info.bootstrap, load)
-        print(
-            f"{load.messages:,} messages, {load.partitions} partitions, {load.sessions} sessions, {rows:,} row changes"
-        )
-        for _ in range(rounds):
-            for name in CONTESTANTS:  # alternating, so that a busy moment of the machine meets both
-                figure = measure(name, info.bootstrap, load)
-                assert figure["rows"] == rows, f"{name} wrote {figure['rows']:,} rows, not {rows:,}"
-                figures[name].append(figure)
-                print(f"  {name:<28} steady {figure['steady']:>9,.0f}/s   total {figure['total']:>9,.0f}/s")
-    report(figures)
+        rows = publish(info.bootstrap, shape, messages)
+        print(f"{messages:,} messages in {PARTITIONS} partitions, {shape.title}, {rows:,} row changes", flush=True)
+        jars = ",".join(str(jar) for jar in connector_jars())
+        warmup = max(messages // 10, 1)
+        for turn in range(rounds):
+            for name in names:  # alternating, so that a busy moment of the machine meets all of them
+                if len(kept.runs.get(name, ())) > turn or name in kept.missing:
+                    continue
+                with tempfile.TemporaryDirectory(prefix="seriatim-bench-", ignore_cleanup_errors=True) as folder:
+                    place = (info.bootstrap, TOPIC, folder)
+                    task = Task(*place, messages, PARTITIONS, warmup, shape.columns, results.cores(), jars)
+                    measure(CONTESTANTS[name], task, rows, kept)
 
 
-def measure(name: str, bootstrap: str, load: Load) -> dict[str, float]:
-    folder = Path(tempfile.mkdtemp(prefix="seriatim-bench-"))
-    started = time.monotonic()
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=SHAPES, default="wide")
+    parser.add_argument("--only", type=_names, help="names, with commas: " + ", ".join(CONTESTANTS))
+    parser.add_argument("--messages", type=int)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of the results, as JSON")
+    return parser.parse_args()
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    if strangers := [name for name in names if name not in CONTESTANTS]:
+        raise argparse.ArgumentTypeError(f"no such contestant: {', '.join(strangers)}")
+    return names
+
+
+def measure(contestant: Contestant, task: Task, rows: int, kept: Results) -> None:
+    """One run, with its result saved: figures, or a word on why there are none."""
     try:
-        environment = os.environ | {"BENCH_BOOTSTRAP": bootstrap, "BENCH_FOLDER": str(folder)}
-        done = subprocess.run(
-            [sys.executable, "-m", f"bench.{name}"], env=environment, capture_output=True, text=True, check=False
+        command = contestant.command()
+        outcome = processes.run(command, task.environment(), task.path, SECONDS_MAX)
+        run = judged(contestant, task, rows, outcome)
+    except Missing as error:
+        kept.lacks(contestant.name, str(error))
+        print(f"  {contestant.name:<20} not measured: {error}", flush=True)
+    except (Wrong, processes.OutOfTime) as error:
+        kept.lacks(contestant.name, f"failed: {str(error).splitlines()[0]}")
+        print(f"  {contestant.name:<20} failed: {error}", flush=True)
+    else:
+        kept.add(contestant.name, run)
+        print(
+            f"  {contestant.name:<20} steady {run['steady']:>9,.0f}/s   total {run['total']:>9,.0f}/s   "
+            f"{run['peak_bytes'] / 2**20:>6,.0f} MB   Parquet {run['parquet_bytes'] / 2**20:>6,.1f} MB",
+            flush=True,
         )
-        if done.returncode:
-            raise SystemExit(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-        seconds = time.monotonic() - started
-        figure: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+def judged(contestant: Contestant, task: Task, rows: int, outcome: processes.Outcome) -> dict[str, Any]:
+    if outcome.returned:
+        raise Wrong(f"it ended with {outcome.returned}\n{outcome.output[-4000:]}")
+    told = json.loads(outcome.output.strip().splitlines()[-1])
+    files = sorted(task.path.glob(contestant.parquet)) if contestant.parquet else []
+    changes = [path for path in files if "changes" in path.relative_to(task.path).parts]
+    found = sum(pq.read_metadata(path).num_rows for path in changes)
+    if contestant.parquet and found != (due := task.messages if contestant.name == "kafka_copy" else rows):
+        raise Wrong(f"it wrote {found:,} rows, not {due:,}")
+    if contestant.parquet and contestant.ordered and (merged := whole_rows(changes)) != rows:
+        raise Wrong(f"{rows - merged:,} rows lack what the session's table knew")
     return {
-        "rows": figure["rows"],
-        "steady": figure["messages"] / figure["seconds"],
-        "total": load.messages / seconds,
+        "rows": found,
+        "steady": told["messages"] / told["seconds"],
+        "total": task.messages / outcome.seconds,
+        "seconds": outcome.seconds,
+        "peak_bytes": outcome.peak_bytes,
+        "parquet_bytes": sum(path.stat().st_size for path in files),
+        "changes_bytes": sum(path.stat().st_size for path in changes),
     }
 
 
-def report(figures: dict[str, list[dict[str, float]]]) -> None:
-    medians = {
-        name: {kind: statistics.median(run[kind] for run in runs) for kind in ("steady", "total")}
-        for name, runs in figures.items()
-    }
-    print("\nmedian messages/s                steady       total")
-    for name, median in medians.items():
-        print(f"  {name:<28} {median['steady']:>9,.0f}   {median['total']:>9,.0f}")
-    ours, theirs = medians["seriatim"], medians["apply_in_pandas_with_state"]
-    ratios = {kind: ours[kind] / theirs[kind] for kind in ours}
-    print(f"  {'ratio':<28} {ratios['steady']:>8.2f}x   {ratios['total']:>8.2f}x")
+def whole_rows(files: Sequence[Path]) -> int:
+    """Updates do not carry `side`: where it is, the update was merged with the table."""
+    with duckdb.connect() as database:
+        names = [str(file) for file in files]
+        found = database.execute("select count(side) from read_parquet($files)", {"files": names}).fetchone()
+    return int(found[0]) if found else 0
 
 
 if __name__ == "__main__":
