@@ -1,13 +1,17 @@
-"""{driver, worker, executor, broker} x {where in an epoch, or in a repair} x 3 SIGKILLs: always the same content.
+"""{driver, executor, worker, broker} x {before it writes, after data files, before the commit, after it, between
+followers, during a repair} x 3 SIGKILLs, on a Spark of two executor processes, with speculation: the content is always
+the same.
 
-60,000 messages in 5 partitions. Before each kill the run must not have finished; afterwards the sorted content's hash
-is compared with that of an undisturbed run, and `seriatim verify` folds Kafka's records once more by itself.
+More than 60,000 rows in 5 partitions. One process of the run is held at the moment in question, so that the victim is
+killed right there, and while it is held it is made sure that the run has not finished. Afterwards the sorted content's
+hash is compared with that of an undisturbed run, and `seriatim verify` folds Kafka's records once more by itself.
 """
 
 import hashlib
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,15 +21,31 @@ import pytest
 from deltalake import DeltaTable
 
 from seriatim import failpoint
+from seriatim.ledger.ledger import read_manifest
 from seriatim.source import broker
-from tests.integration.harness import Command, Site, eventually, run_here, status_of
-from tests.integration.test_recovery import CLUSTER, beyond, kill_one
+from seriatim.store import Store
+from seriatim.testing import Sent, snapshot
+from tests.integration.harness import Command, Halt, Site, eventually, run_here, status_of, wake
+from tests.integration.test_recovery import CLUSTER, kill_one, parents
 from tests.integration.test_spark import busy_session
 
 PARTITIONS = 5
-MESSAGES = 12_000  # in each partition
+CHANGES = 12_000  # in each partition
+SNAPSHOT_EVERY = 400  # so that nearly each epoch has something for two followers: frames, and events of sessions
 EPOCH = 3_000
+SMALL_EPOCH = 1_000  # there must be something left to do after three kills
 KILLS = 3
+
+MOMENTS = {
+    "before-it-writes": failpoint.LANE_OPENED,
+    "after-data-files": failpoint.LANE_STAGED,
+    "before-the-commit": failpoint.AFTER_CLAIM,
+    "after-the-commit": failpoint.AFTER_COMMIT,
+    "between-followers": failpoint.BETWEEN_FOLLOWERS,
+}
+VICTIMS = ("executor", "worker", "broker")
+PROCESSES = {"executor": "CoarseGrainedExecutorBackend", "worker": "pyspark.daemon"}
+Start = Callable[..., Command]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +55,7 @@ def chaotic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[broker.BrokerI
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+def command(tmp_path: Path) -> Iterator[Start]:
     started: list[Command] = []
 
     def start(*arguments: str, **environment: str) -> Command:
@@ -45,6 +65,13 @@ def command(tmp_path: Path) -> Iterator[Callable[..., Command]]:
     yield start
     for process in started:
         process.kill()
+
+
+@pytest.fixture(autouse=True)
+def spark_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyspark
+
+    monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
 
 
 @pytest.fixture
@@ -57,8 +84,24 @@ def filled(info: broker.BrokerInfo, prefix: str, folder: Path) -> Site:
     site = Site(info.bootstrap, prefix, folder)
     site.create_topic("a", PARTITIONS)
     for index in range(PARTITIONS):
-        site.send(busy_session(f"s{index}", MESSAGES, partition=index, topic="a"))
+        site.send(lively_session(f"s{index}", index))
     return site
+
+
+def lively_session(name: str, partition: int) -> Iterator[Sent]:
+    """Deletes and inserts of the same keys over and over; now and then a snapshot, which says what is there anyway."""
+    table: dict[str, Any] = {}
+    sequence = 0
+    for place, sent in enumerate(busy_session(name, CHANGES + 1, partition=partition, topic="a")):
+        sequence += 1
+        message = msgspec.json.decode(sent.value or b"")
+        yield msgspec.structs.replace(sent, value=msgspec.json.encode(message | {"seq": sequence}))
+        for row in message["rows"]:
+            table[row["id"]] = None if message["type"] == "delete" else row
+        if place % SNAPSHOT_EVERY == SNAPSHOT_EVERY - 1:
+            sequence += 1
+            rows = [row for row in table.values() if row is not None]
+            yield snapshot(name, rows, seq=sequence, partition=partition, topic="a")
 
 
 def content(site: Site) -> str:
@@ -77,37 +120,102 @@ def undisturbed(chaotic: broker.BrokerInfo, tmp_path_factory: pytest.TempPathFac
     site = filled(chaotic, "undisturbed-", tmp_path_factory.mktemp("undisturbed"))
     run_here(site.job_file(), max_records=EPOCH)
     found = content(site)
-    assert found.startswith(f"{PARTITIONS * (5 + MESSAGES - 1)} rows")
+    assert found.startswith(f"{PARTITIONS * (5 + CHANGES)} rows")
     return found
 
 
-def not_finished(site: Site) -> int:
-    status = status_of(site.folder, site.storage)
-    assert status["lag"] > 0, "the run had finished before the kill: it proves nothing"
-    epoch: int = status["epoch"]
-    return epoch
+def position(site: Site) -> int:
+    """Records read and committed, in all partitions; the run must not have finished."""
+    manifest = read_manifest(Store(str(site.storage)))
+    assert manifest is not None
+    read = sum(lane.next_offset for lane in manifest.lanes)
+    total = PARTITIONS * (1 + CHANGES + (1 + CHANGES) // SNAPSHOT_EVERY)
+    assert read < total, "the run had finished before the kill: it proves nothing"
+    return read
 
 
-def proven(site: Site, job_file: Path, command: Callable[..., Command], undisturbed: str) -> None:
+def went_on(site: Site, before: int) -> None:
+    eventually(lambda: position(site) > before, "progress after the kill", seconds=240)
+
+
+def proven(site: Site, command: Start, undisturbed: str) -> None:
+    job_file = site.job_file()
     run_here(job_file, max_records=EPOCH)
     assert content(site) == undisturbed
     checked = command("verify", str(job_file))
     assert checked.ends(300) == 0, checked.text
 
 
-@pytest.mark.parametrize("point", failpoint.ALL)
-def test_the_driver(site: Site, command: Callable[..., Command], undisturbed: str, point: str) -> None:
-    job_file = site.job_file()
-    arguments = ("run", str(job_file), "--until-caught-up", "--max-records-per-epoch", str(EPOCH))
+def started(site: Site, command: Start, **environment: str) -> Command:
+    """A driver with two executors; it has made an epoch."""
+    job_file = site.job_file(extra=CLUSTER)
+    running = command("run", str(job_file), "--max-records-per-epoch", str(SMALL_EPOCH), **environment)
+    running.says("\nepoch ", seconds=240)
+    return running
+
+
+def stop(running: Command) -> None:
+    running.process.send_signal(signal.SIGTERM)
+    assert running.ends(240) == 0, running.text
+
+
+def kill_victim(victim: str, running: Command, halted: int, chaotic: broker.BrokerInfo) -> bool:
+    """Of several of its kind the one that is held, or that holds it; False if there was none to kill just then."""
+    if victim == "broker":
+        info = broker.status(chaotic.folder)
+        assert info is not None
+        os.kill(info.pid, signal.SIGKILL)
+        eventually(lambda: broker.status(chaotic.folder) is None, "the broker is dead")
+        return True
+    for pid, line in parents(halted):
+        if PROCESSES[victim] in line:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                return True
+    return kill_one(running.process.pid, PROCESSES[victim])
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_the_others(
+    chaotic: broker.BrokerInfo, site: Site, command: Start, undisturbed: str, victim: str, moment: str
+) -> None:
+    halt = Halt(site.folder, MOMENTS[moment])
+    running = started(site, command, **halt.environment)
+    kills = 0
+    while kills < KILLS:
+        halt.arm()
+        pid = halt.reached()
+        before = position(site)
+        kills += kill_victim(victim, running, pid, chaotic)
+        wake(pid)
+        if victim == "broker":
+            assert broker.start(chaotic.folder).bootstrap == chaotic.bootstrap
+        went_on(site, before)
+    stop(running)
+    proven(site, command, undisturbed)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_the_driver(site: Site, command: Start, undisturbed: str, moment: str) -> None:
+    halt = Halt(site.folder, MOMENTS[moment])
     for _ in range(KILLS):
-        killed = command(*arguments, SERIATIM_KILL_AT=f"{point}:2")
-        assert killed.ends() == -signal.SIGKILL, killed.text
-        not_finished(site)
-    proven(site, job_file, command, undisturbed)
+        running = started(site, command, **halt.environment)
+        halt.arm()
+        pid = halt.reached()
+        position(site)
+        os.kill(running.process.pid, signal.SIGKILL)
+        assert running.ends() == -signal.SIGKILL, running.text
+        wake(pid)
+        halt.disarm()
+    proven(site, command, undisturbed)
 
 
-@pytest.mark.parametrize("point", [failpoint.AFTER_CLAIM, failpoint.AFTER_COMMIT, failpoint.AFTER_FOLLOWERS])
-def test_the_driver_during_a_repair(site: Site, command: Callable[..., Command], undisturbed: str, point: str) -> None:
+REPAIR_MOMENTS = (failpoint.AFTER_CLAIM, failpoint.AFTER_COMMIT, failpoint.BETWEEN_FOLLOWERS)
+
+
+@pytest.mark.parametrize("point", REPAIR_MOMENTS)
+def test_the_driver_during_a_repair(site: Site, command: Start, undisturbed: str, point: str) -> None:
     job_file = site.job_file()
     run_here(job_file, max_records=EPOCH)
     order = ("repair", str(job_file), "--to", f"{site.prefix}a/0:5000,{site.prefix}a/3:0", "--why", "chaos", "--apply")
@@ -115,60 +223,62 @@ def test_the_driver_during_a_repair(site: Site, command: Callable[..., Command],
         killed = command(*order, SERIATIM_KILL_AT=point)
         # Once the commit has happened there is nothing left to set back, and the order is refused in words.
         assert killed.ends() in (-signal.SIGKILL, 2), killed.text
-    proven(site, job_file, command, undisturbed)
+    proven(site, command, undisturbed)
 
 
-@pytest.mark.parametrize("victim", ["pyspark.daemon", "CoarseGrainedExecutorBackend"])
-def test_workers_and_executors(
-    site: Site, command: Callable[..., Command], undisturbed: str, monkeypatch: pytest.MonkeyPatch, victim: str
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_the_others_during_a_repair(
+    chaotic: broker.BrokerInfo, site: Site, command: Start, undisturbed: str, victim: str
 ) -> None:
-    import pyspark
+    running = started(site, command)
+    codes = []
+    for point in REPAIR_MOMENTS:
+        halt = Halt(site.folder, point)
+        halt.arm()
+        before = position(site)
+        order = ("repair", str(site.job_file()), "--to", f"{site.prefix}a/0:1", "--why", "chaos", "--apply")
+        repairing = command(*order, **halt.environment)
+        pid = halt.reached()
+        position(site)
+        eventually(partial(kill_victim, victim, running, pid, chaotic), f"a {victim} to kill")
+        wake(pid)
+        if victim == "broker":
+            assert broker.start(chaotic.folder).bootstrap == chaotic.bootstrap
+        codes.append(repairing.ends())
+        # 6: the running driver went on while the repair was held before its commit.
+        assert codes[-1] in (0, 6), repairing.text
+        went_on(site, min(before, position(site)))
+    assert codes[1:] == [0, 0], "after its commit nothing can stop a repair"
+    stop(running)
+    proven(site, command, undisturbed)
 
-    monkeypatch.setenv("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    job_file = site.job_file(extra=CLUSTER)
-    running = command("run", str(job_file), "--max-records-per-epoch", str(EPOCH // 5))
-    running.says("epoch 1:")
+
+def test_a_task_that_is_held_and_runs_twice_doubles_nothing(site: Site, command: Start, undisturbed: str) -> None:
+    """Its files are written, and nobody knows of them; a speculative copy of it takes its place, and then it wakes."""
+    halt = Halt(site.folder, failpoint.LANE_STAGED)
+    running = started(site, command, **halt.environment)
     for _ in range(KILLS):
-        epoch = not_finished(site)
-        eventually(partial(kill_one, running.process.pid, victim), f"a {victim} to kill, in:\n{running.text}")
-        eventually(partial(beyond, site, epoch), "progress after the kill")
-    running.process.send_signal(signal.SIGTERM)
-    assert running.ends(120) == 0, running.text
-    monkeypatch.undo()
-    proven(site, site.job_file(), command, undisturbed)
+        halt.arm()
+        pid = halt.reached()
+        went_on(site, position(site))
+        wake(pid)
+    stop(running)
+    named = {Path(uri).name for uri in DeltaTable(str(site.storage / "changes")).file_uris()}
+    written = {path.name for path in (site.storage / "changes").glob("*.parquet")}
+    assert len(written - named) >= KILLS, "no task has run twice: it proves nothing"
+    proven(site, command, undisturbed)
 
 
-def test_the_broker(
-    chaotic: broker.BrokerInfo, site: Site, command: Callable[..., Command], undisturbed: str, tmp_path: Path
-) -> None:
-    job_file = site.job_file()
-    running = command("run", str(job_file), "--max-records-per-epoch", str(EPOCH // 10))
-    running.says("epoch 1:")
-    for _ in range(KILLS):
-        epoch = not_finished(site)
-        info = broker.status(chaotic.folder)
-        assert info is not None
-        os.kill(info.pid, signal.SIGKILL)
-        eventually(lambda: broker.status(chaotic.folder) is None, "the broker is dead")
-        again: Any = broker.start(chaotic.folder)
-        assert again.bootstrap == chaotic.bootstrap
-        eventually(partial(beyond, site, epoch), "progress after the kill")
-    running.process.send_signal(signal.SIGTERM)
-    assert running.ends(120) == 0, running.text
-    proven(site, job_file, command, undisturbed)
-
-
-def test_a_zombie_driver(site: Site, command: Callable[..., Command], undisturbed: str) -> None:
-    job_file = site.job_file()
-    older = command("run", str(job_file), "--max-records-per-epoch", str(EPOCH), "--epoch-interval", "200ms")
+def test_a_zombie_driver(site: Site, command: Start, undisturbed: str) -> None:
+    older = started(site, command)
     older.says("epoch 2:")
     os.kill(older.process.pid, signal.SIGSTOP)
-    not_finished(site)
-    newer = command("run", str(job_file), "--max-records-per-epoch", str(EPOCH), "--epoch-interval", "200ms")
+    position(site)
+    newer = command("run", str(site.job_file()), "--max-records-per-epoch", str(EPOCH), "--epoch-interval", "200ms")
     newer.says("starting Spark")
     os.kill(older.process.pid, signal.SIGCONT)
     assert older.ends() == 6, older.text
     eventually(lambda: status_of(site.folder, site.storage)["lag"] == 0, "the newer one is done", seconds=240)
     newer.process.send_signal(signal.SIGTERM)
     assert newer.ends(60) == 0, newer.text
-    proven(site, job_file, command, undisturbed)
+    proven(site, command, undisturbed)

@@ -235,6 +235,43 @@ class Command:
         self.process.wait(30)
 
 
+class Halt:
+    """A point at which one process of a command stops, each time that this is armed, to be killed or woken."""
+
+    def __init__(self, folder: Path, point: str) -> None:
+        self._path = folder / f"halt-{point}-{time.monotonic_ns()}"
+        self.environment = {"SERIATIM_HALT_AT": f"{point}:{self._path}"}
+
+    def arm(self) -> None:
+        self._path.touch()
+
+    def reached(self) -> int:
+        """Waits for a process to get there; gives its id."""
+        found = eventually(
+            lambda: list(self._path.parent.glob(f"{self._path.name}.*")), f"someone at {self._path.name}"
+        )
+        pid = int(found[0].suffix[1:])
+        found[0].unlink()
+        eventually(lambda: _stopped(pid), f"{pid} has stopped")
+        return pid
+
+    def disarm(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def wake(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def _stopped(pid: int) -> bool:
+    """Or gone: Spark may have ended it in the meantime."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TZ"
+    except FileNotFoundError:
+        return True
+
+
 def status_of(folder: Path, target: Path) -> dict[str, Any]:
     command = Command(folder, "status", str(target), "--json")
     assert command.ends() == 0, command.text

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from seriatim import failpoint
+from seriatim.errors import DamagedFile
 from seriatim.ledger.ledger import read_manifest
 from seriatim.observe.history import read_history
 from seriatim.observe.target import find_target
@@ -92,6 +93,50 @@ def test_a_state_segment_that_is_lost_is_had_again_and_the_content_is_that_of_an
     fold(site.changes())
 
 
+COUNTING = """
+    from collections.abc import Iterator
+
+    class Level(s.Row):
+        id: s.Key[str]
+        price: float
+        size: float
+
+    class Seen(s.Output):
+        messages: int
+
+    class Counted(s.State):
+        messages: KIND = KIND()
+
+    class Count(s.Operator[Counted, Level, Seen]):
+        def apply(self, state: Counted, message: s.Message[Level]) -> Iterator[Seen]:
+            state.messages = KIND(int(state.messages or 0) + 1)
+            yield Seen(int(state.messages))
+    """
+
+
+def test_a_state_type_that_was_changed_stops_the_job_and_the_command_it_names_makes_the_state_anew(
+    site: Site, command: Start
+) -> None:
+    site.create_topic("a", 2)
+    records = [list(busy_session(f"s{index}", 600, partition=index, topic="a")) for index in range(2)]
+    for each in records:
+        site.send(each[:500])
+    run_here(site.job_file(row=COUNTING.replace("KIND", "int"), operator="Count()"), max_records=300)
+    for each in records:
+        site.send(each[500:])
+    job_file = site.job_file(row=COUNTING.replace("KIND", "str"), operator="Count()")
+    with pytest.raises(DamagedFile) as caught:
+        run_here(job_file)
+    assert "seriatim repair JOB --rebuild-state" in caught.value.hint
+    shown = command("repair", str(job_file), "--rebuild-state")
+    assert shown.ends() == 0 and shown.text.count("would rebuild") == 2 and "offsets 0 to 499" in shown.text, shown.text
+    done = command("repair", str(job_file), "--rebuild-state", "--why", "another type", "--apply")
+    assert done.ends() == 0 and done.text.count("proven equal") == 2, done.text
+    run_here(job_file)
+    counts = sorted((row["_session"], row["_offset"], row["messages"]) for row in site.changes())
+    assert counts == [(f"s{index}", offset, offset + 1) for index in range(2) for offset in range(600)]
+
+
 # ---- a real cluster of two worker processes -------------------------------------------------------------------------
 
 CLUSTER = (
@@ -146,6 +191,16 @@ def kill_one(ancestor: int, words: str) -> bool:
         except (FileNotFoundError, ProcessLookupError):
             continue
     return False
+
+
+def parents(pid: int) -> Iterator[tuple[int, str]]:
+    """The process and those it comes from, each with its command line."""
+    while pid > 1:
+        try:
+            yield pid, Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            return
 
 
 def _descendants(pid: int) -> list[int]:

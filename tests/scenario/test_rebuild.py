@@ -46,7 +46,7 @@ def played_in(folder: Path, steps: list[Any]) -> Player:
 def rebuild(played: Player) -> tuple[Rebuilt, ...]:
     played.start()
     spans = played.log.spans(lane.key for lane in played.ledger.lanes)
-    return rebuild_states(played.store, played.ledger, dict(spans), played.engine.run_lanes)
+    return rebuild_states(played.store, played.ledger, played.program, dict(spans), played.engine.run_lanes)
 
 
 def damage(folder: Path, path: str, how: str) -> None:
@@ -91,7 +91,7 @@ def test_where_nothing_is_damaged_nothing_is_done(tmp_path: Path) -> None:
     played = played_in(tmp_path, script())
     played.start()
     epoch = played.ledger.epoch
-    assert rebuild_states(played.store, played.ledger, {}, played.engine.run_lanes) == ()
+    assert rebuild_states(played.store, played.ledger, played.program, {}, played.engine.run_lanes) == ()
     assert played.ledger.epoch == epoch
 
 
@@ -105,7 +105,7 @@ def test_records_that_kafka_no_longer_has_are_named(tmp_path: Path) -> None:
     epoch = played.ledger.epoch
     with pytest.raises(DamagedFile, match="capture-test/0 is damaged and can not be rebuilt") as caught:
         spans = played.log.spans(each.key for each in played.ledger.lanes)
-        rebuild_states(played.store, played.ledger, dict(spans), played.engine.run_lanes)
+        rebuild_states(played.store, played.ledger, played.program, dict(spans), played.engine.run_lanes)
     assert "from offset 3 on" in caught.value.detail
     assert played.ledger.epoch == epoch, "nothing was changed"
 

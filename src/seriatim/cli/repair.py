@@ -18,7 +18,8 @@ LOSSES_SHOWN = 20  # of one partition
     '  seriatim repair books.py --skip-record capture-1/0:4711 --why "broken by release 12" --apply\n'
     '  seriatim repair books.py --accept-recreated capture-1 --why "moved cluster" --apply\n'
     "  seriatim repair books.py --to time:2026-11-18T20:00:00Z --topics capture-1\n"
-    "  seriatim repair books.py --to last-snapshot --session site-7"
+    "  seriatim repair books.py --to last-snapshot --session site-7\n"
+    '  seriatim repair books.py --rebuild-state --why "release 13 has another state" --apply'
 )
 @click.argument("job_file", metavar="JOB")
 @click.option("--accept-recreated", multiple=True, metavar="TOPIC", help="Read a topic that was made anew.")
@@ -28,7 +29,8 @@ LOSSES_SHOWN = 20  # of one partition
 @click.option("--replace", metavar="FILE", help="Take these records instead: what `incidents --export` wrote, mended.")
 @click.option("--quarantine", multiple=True, metavar="SESSION", help="Nothing of it until its next snapshot.")
 @click.option("--to", "goal", metavar="GOAL", help="Set back: last-snapshot, epoch:N, time:..., or places.")
-@click.option("--topics", multiple=True, metavar="TOPIC", help="With --to: only these.")
+@click.option("--rebuild-state", is_flag=True, help="Make the state anew, from the sessions' snapshots in Kafka.")
+@click.option("--topics", multiple=True, metavar="TOPIC", help="With --to and --rebuild-state: only these.")
 @click.option("--session", "sessions", multiple=True, metavar="SESSION", help="With --to: only where it lives.")
 @click.option("--why", metavar="TEXT", help="Recorded with your name; needed with --apply.")
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without this nothing is changed.")
@@ -41,6 +43,7 @@ def repair(
     replace: str | None,
     quarantine: tuple[str, ...],
     goal: str | None,
+    rebuild_state: bool,
     topics: tuple[str, ...],
     sessions: tuple[str, ...],
     why: str | None,
@@ -71,12 +74,16 @@ def repair(
         who=getpass.getuser(),
         why=(why or "(no reason given yet)").strip(),
     )
+    if rebuild_state:
+        _rebuild_state(ref, topics, request, do_it, goal is not None or bool(sessions))
+        return
     if goal is not None:
         _set_back(ref, goal, Scope(topics, sessions), request, do_it)
         return
     if topics or sessions:
         raise ConfigurationError(
-            "--topics and --session go with --to.", hint="Add --to last-snapshot, or leave them out."
+            "--topics and --session go with --to, --topics with --rebuild-state as well.",
+            hint="Add --to last-snapshot, or leave them out.",
         )
     if not do_it:
         for step in tool.show(ref.load(), request):
@@ -107,6 +114,26 @@ def _set_back(ref: "JobRef", text: str, scope: "Scope", request: "Request", do_i
     manifest, moves = rewind.apply(job, ref, goal, scope, request.says(f"Set back to {text}."))
     for move in moves:
         _tell("set back", move)
+    click.echo(f"epoch {manifest.epoch}. Start the job again if it does not run.")
+
+
+def _rebuild_state(ref: "JobRef", topics: tuple[str, ...], request: "Request", do_it: bool, more: bool) -> None:
+    from seriatim.errors import ConfigurationError
+    from seriatim.tools import rebuild_state as tool
+
+    if request.ordered or more:
+        raise ConfigurationError(
+            "--rebuild-state goes with --topics and --why only.", hint="Give the other orders before it, or after it."
+        )
+    job = ref.load()
+    if not do_it:
+        for plan in tool.show(job, topics):
+            click.echo(f"would rebuild the state of {plan}")
+        click.echo("Nothing was changed. Add --apply to do it.")
+        return
+    manifest, plans = tool.apply(job, ref, topics, request.says("The state is made anew."))
+    for plan in plans:
+        click.echo(f"rebuilt the state of {plan}: proven equal to what the changes table holds")
     click.echo(f"epoch {manifest.epoch}. Start the job again if it does not run.")
 
 

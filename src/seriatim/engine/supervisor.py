@@ -167,7 +167,7 @@ class Supervisor:
         self._facts = self._new_facts("to rebuild a damaged state")
         ledger = self._open_ledger()
         rounds = Rounds(self._job.program, self._store, ledger, self._topics, policy_of(self._job))
-        rebuilt = rebuild_states(self._store, ledger, rounds.look().spans, self._engine.run_lanes)
+        rebuilt = rebuild_states(self._store, ledger, self._job.program, rounds.look().spans, self._engine.run_lanes)
         if not rebuilt:
             raise error  # it is not a state's segment, or not one that the ledger names
         self._listener.rebuilt(rebuilt)

@@ -152,7 +152,9 @@ class Ledger:
         names = sorted({*manifest.adds, *manifest.cuts} - {paths.PRIMARY})
         tables = {name: self._follower(name) for name in names}
         versions = {name: table.epoch for name, table in tables.items()}
-        for name in protocol.followers_due(manifest, versions, paths.PRIMARY):
+        for place, name in enumerate(protocol.followers_due(manifest, versions, paths.PRIMARY)):
+            if place:
+                failpoint.reach(failpoint.BETWEEN_FOLLOWERS)
             self._change_follower(tables[name], manifest)
 
     def _claim(

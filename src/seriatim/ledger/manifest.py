@@ -108,6 +108,11 @@ def read(store: Store, epoch: int) -> Manifest:
     data = store.read(path)
     if data is None:
         raise _damaged(path, "it does not exist")
+    return _checked(data, epoch)
+
+
+def _checked(data: bytes, epoch: int) -> Manifest:
+    path = paths.manifest(epoch)
     manifest = unseal(data, path)
     if manifest.epoch != epoch:
         raise _damaged(path, f"it is the manifest of epoch {manifest.epoch}")
@@ -115,11 +120,15 @@ def read(store: Store, epoch: int) -> Manifest:
 
 
 def history(store: Store, newest: Manifest) -> Iterator[Manifest]:
-    """The committed epochs, from this one back to the first."""
+    """The committed epochs, from this one back to the first, or as far as their manifests go: what was before an older
+    one that is missing is not known. Whether it began there, the last one's `previous` tells."""
     manifest = newest
     yield manifest
     while manifest.previous is not None:
-        manifest = read(store, manifest.previous)
+        data = store.read(paths.manifest(manifest.previous))
+        if data is None:
+            return
+        manifest = _checked(data, manifest.previous)
         yield manifest
 
 

@@ -39,10 +39,12 @@ class Chapter(msgspec.Struct, frozen=True):
 def read_history(target: Target, *, epochs_max: int = EPOCHS_MAX) -> list[Chapter]:
     """Oldest first."""
     newest = committed_manifest(target)
-    # One more than is told: what an epoch brought is its difference to the one before.
+    # One more than is told: what an epoch brought is its difference to the one before. Of the oldest that is known that
+    # can not be told, unless it is the very first.
     found = list(islice(manifests.history(target.store, newest), epochs_max + 1))
     found.reverse()
-    return list(_chapters(found[1:], found[0]) if len(found) > epochs_max else _chapters(found, None))
+    whole = len(found) <= epochs_max and found[0].previous is None
+    return list(_chapters(found, None) if whole else _chapters(found[1:], found[0]))
 
 
 def _chapters(oldest_first: Iterable[Manifest], before: Manifest | None) -> Iterator[Chapter]:

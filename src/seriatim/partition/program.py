@@ -1,6 +1,7 @@
 """What a lane runs: codec, operator, integrity, and what follows from their types. Built once a process from a job."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +17,8 @@ from seriatim.operator.contract import declared_types
 from seriatim.operator.table import RowRules, Table
 from seriatim.output import events, incidents
 from seriatim.output.schema import changed_type, columns_of, holds_mutable, primary_schema
+from seriatim.partition.only_since import OnlySince
+from seriatim.partition.result import Begin
 from seriatim.row import row_spec
 from seriatim.state.format import StateFormat
 
@@ -77,11 +80,17 @@ class Program:
             self.key_columns = row_spec(changed).key_columns
             self.schemas[paths.FRAMES] = primary_schema(self.columns)
         # A frame is the operator's state. Only of RebuildTable's own changes is it known that they fold to just that.
-        folds = type(operator).apply is RebuildTable.apply
-        self.framing = framing if folds else None
+        self.folds = type(operator).apply is RebuildTable.apply
+        self.framing = framing if self.folds else None
         # A row that holds a list is copied when it is given: the operator may go on changing that list. Rows of a
         # changelog come out of a codec or a table, and nobody changes those.
         self.copy_rows = not self.changelog and holds_mutable(self.columns)
+
+    def since(self, begins: Mapping[str, Begin]) -> "Program":
+        """The same, once, for one lane: of these sessions only, each from there on."""
+        program = copy(self)
+        program.codec, program.decode_value = OnlySince(self.codec, begins), None
+        return program
 
     def drift(self, state: Any, snapshot: Snapshot[Any]) -> int:
         """In how many rows a later snapshot differs from what the session's state says."""

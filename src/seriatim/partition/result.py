@@ -9,6 +9,13 @@ from seriatim.output.parquet import FileRef
 from seriatim.state.segment import SegmentRef
 
 
+class Begin(msgspec.Struct, frozen=True):
+    """Where a session is taken up: with its first message from this offset on, or with its first snapshot there."""
+
+    offset: int
+    with_snapshot: bool
+
+
 class LaneStart(msgspec.Struct, frozen=True):
     """Where a lane takes up: the offset of the next record and the state before it."""
 
@@ -25,6 +32,8 @@ class LaneStart(msgspec.Struct, frozen=True):
     stop_before: Failure | None = None
     # Sessions that an earlier try of this epoch found to meet trouble: from these offsets on, take them with care.
     watch: dict[str, int] = {}
+    # Only these sessions are taken, each from there on: how a lost state is had again from their snapshots.
+    since: dict[str, Begin] | None = None
 
 
 class LaneCounts(msgspec.Struct, frozen=True):

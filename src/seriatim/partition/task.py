@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from seriatim import failpoint
 from seriatim.errors import EnvironmentFailure, SeriatimError
 from seriatim.model import Partition
 from seriatim.partition.lane import Lane
@@ -48,6 +49,7 @@ def _run_lanes(
                     raise returned(partition)
                 seen.add(partition)
                 lane = _open(program, store, partition, starts.get(partition, LaneStart()))
+                failpoint.reach(failpoint.LANE_OPENED)
             lane.feed(records)
     if lane is not None:
         yield _close(lane, store)
@@ -57,11 +59,12 @@ def _open(program: Program, store: Store, partition: Partition, start: LaneStart
     state = _CACHE.take(cache.key(store.url, partition, start.segments))
     if state is None or state.state_format is not program.state_format:
         state = LaneState.load(program.state_format, store, start.segments)
-    return Lane(program, partition, start, state, store)
+    return Lane(program if start.since is None else program.since(start.since), partition, start, state, store)
 
 
 def _close(lane: Lane, store: Store) -> TaskReport:
     result = lane.finish()
+    failpoint.reach(failpoint.LANE_STAGED)
     if not result.rewind:
         _CACHE.give(cache.key(store.url, lane.partition, result.segments), lane.state, result.segments)
     return TaskReport(result=result)

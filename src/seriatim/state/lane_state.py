@@ -177,7 +177,8 @@ class LaneState:
 def _unreadable(path: str, session: str, error: Exception) -> DamagedFile:
     detail = f"the state of session {session!r} can not be read ({type(error).__name__}: {str(error)[:200]})"
     hint = (
-        "If the operator's state type was changed, change it back, or give the changed job another `storage`. If not: "
+        "If the operator's state type was changed, change it back, or have the state made anew from the records: "
+        "seriatim repair JOB --rebuild-state --why REASON --apply. If it was not: "
     )
     return segments.damaged(path, detail, hint=hint + segments.RESTORE, session=session)
 
