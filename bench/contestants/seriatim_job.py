@@ -53,7 +53,7 @@ class Stopwatch:
     def epoch(self, report: EpochReport, lag: int) -> None:
         self.epochs.append((time.monotonic(), report))
 
-    def retrying(self, error: SeriatimError, seconds: float, failures: int) -> None:
+    def retrying(self, error: SeriatimError, seconds: float, failures: int, limits: Limits) -> None:
         raise error
 
 

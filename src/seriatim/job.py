@@ -18,6 +18,7 @@ from seriatim.partition.program import Framing, Program
 from seriatim.source.kafka import Kafka, Secret
 
 EPOCH_INTERVAL: Final = "5s"
+EPOCH_TIMEOUT: Final = "10m"
 RECORDS_PER_EPOCH: Final = 500_000
 TASKS_MAX: Final = 64
 
@@ -39,6 +40,8 @@ class Job:
     backlog is worked off without a pause. `max_records_per_epoch` bounds one epoch over all partitions, which share it
     evenly; `max_records_per_partition` bounds each of them. `tasks_max` bounds the tasks of an epoch (beyond it,
     several partitions share a task, one after the other); `spark` passes settings to the Spark session.
+    `epoch_timeout` is how long the tasks of one epoch may take ("10m"; None: for ever): then they are given up, and
+    tried again with a smaller epoch.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Job:
         frame_factor: float | None = Framing().factor,
         storage_options: Mapping[str, str | Secret] | None = None,
         epoch_interval: str = EPOCH_INTERVAL,
+        epoch_timeout: str | None = EPOCH_TIMEOUT,
         max_records_per_epoch: int = RECORDS_PER_EPOCH,
         max_records_per_partition: int | None = None,
         tasks_max: int = TASKS_MAX,
@@ -77,6 +81,7 @@ class Job:
         self.storage = _checked_storage(storage)
         self.storage_options = dict(storage_options or {})
         self.epoch_seconds = seconds(epoch_interval)
+        self.epoch_timeout_seconds = None if epoch_timeout is None else _some_time("epoch_timeout", epoch_timeout)
         self.max_records_per_epoch = _positive("max_records_per_epoch", max_records_per_epoch)
         self.max_records_per_partition = (
             None
@@ -145,6 +150,16 @@ def _factor(value: float) -> float:
             hint="Give a number from 0.25 up, such as frame_factor=4, or None for no frames.",
         )
     return float(value)
+
+
+def _some_time(what: str, duration: str) -> float:
+    found = seconds(duration)
+    if not found > 0:
+        raise ConfigurationError(
+            f"{what} is {duration!r}: no epoch can be done in no time.",
+            hint=f'Give a duration such as {what}="{EPOCH_TIMEOUT}", or None for as long as it takes.',
+        )
+    return found
 
 
 def _positive(what: str, value: int) -> int:

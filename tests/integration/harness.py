@@ -171,7 +171,7 @@ class Told:
     def epoch(self, report: EpochReport, lag: int) -> None:
         self.reports.append(report)
 
-    def retrying(self, error: SeriatimError, seconds: float, failures: int) -> None:
+    def retrying(self, error: SeriatimError, seconds: float, failures: int, limits: Limits) -> None:
         self.errors.append(error)
 
 

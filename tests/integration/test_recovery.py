@@ -61,6 +61,42 @@ def test_a_backlog_that_does_not_fit_into_memory_is_worked_off_in_smaller_epochs
     assert because and "EngineFailure" in because[0], "why it was tried again is in the history"
 
 
+STUCK = """
+    import os
+    from pathlib import Path
+
+    class Level(s.Row):
+        id: s.Key[str]
+        price: float
+        size: float
+
+    class Stuck(s.RebuildTable[Level]):
+        def apply(self, state, message):
+            mark = Path(MARK)
+            if message.sequence == 300 and not mark.exists():
+                mark.write_text(str(os.getpid()))
+                while True:
+                    pass
+            return super().apply(state, message)
+    """
+
+
+def test_an_epoch_that_hangs_is_given_up_and_tried_again_smaller(site: Site) -> None:
+    site.create_topic("a", 1)
+    site.send(busy_session("s", 600, topic="a"))
+    mark = site.folder / "stuck"
+    job_file = site.job_file(
+        row=STUCK.replace("MARK", repr(str(mark))), operator="Stuck(Level)", extra='epoch_timeout="12s"'
+    )
+    told = run_here(job_file, max_records=600)
+    assert told.errors[0].primary == "The epoch's tasks were still running after 12 s, and were given up."
+    assert [report.records for report in told.reports][:2] == [150, 300], "a quarter, and growing back"
+    assert len(site.changes()) == 5 + 599
+    fold(site.changes())
+    assert "were given up" in status_of(site.folder, site.storage)["writer"]["because"]
+    eventually(lambda: not Path(f"/proc/{mark.read_text()}").exists(), "the worker that hung is ended")
+
+
 def test_a_driver_that_dies_of_each_epoch_gets_through_with_smaller_ones(site: Site, command: Start) -> None:
     site.create_topic("a", 1)
     site.send(busy_session("s", 4_000, topic="a"))

@@ -56,6 +56,8 @@ def test_a_job_of_good_parts_is_built_with_its_defaults() -> None:
         ("epoch_interval", "5", "not a duration"),
         ("epoch_interval", "-5s", "not a duration"),
         ("epoch_interval", 5, "not a duration"),
+        ("epoch_timeout", "0s", "in no time"),
+        ("epoch_timeout", 600, "not a duration"),
         ("max_records_per_epoch", 0, "max_records_per_epoch"),
         ("max_records_per_epoch", 1.5, "max_records_per_epoch"),
         ("tasks_max", True, "tasks_max"),

@@ -6,6 +6,7 @@ import click
 
 from seriatim import clock
 from seriatim.cli.render import count, duration
+from seriatim.engine.admission import Limits
 from seriatim.engine.epoch import EpochReport
 from seriatim.engine.rebuild import Rebuilt
 from seriatim.engine.round import View
@@ -62,11 +63,12 @@ class ConsoleListener:
         if report.incidents:
             self._warn(f"{count(report.incidents, 'incident')} in epoch {report.epoch}: see `seriatim incidents`")
 
-    def retrying(self, error: SeriatimError, seconds: float, failures: int) -> None:
+    def retrying(self, error: SeriatimError, seconds: float, failures: int, limits: Limits) -> None:
         if not failures:
             self._say("the job was repaired meanwhile: going on from there")
             return
-        click.echo(f"trouble ({failures} in a row), trying again in {seconds:.1f} s: {error}", err=True)
+        again = f"trying again in {seconds:.1f} s, with up to {count(limits.records, 'message')} in an epoch"
+        click.echo(f"trouble ({failures} in a row), {again}: {error}", err=True)
 
     def finished(self, reason: str) -> None:
         why = f"stopped by {reason}" if reason else "caught up"

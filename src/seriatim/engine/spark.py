@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from seriatim.engine.executor import REPORT_COLUMN, LaneTask
+from seriatim.engine.patience import GaveUp, Patience
 from seriatim.engine.stopping import StopFlag
 from seriatim.errors import EngineFailure
 from seriatim.job import Job
@@ -31,7 +32,6 @@ from seriatim.source.java import usable_java
 from seriatim.store import Store
 
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
-FINISH_SECONDS: Final = 60.0  # how long an epoch may go on after the user asked to stop
 
 _DEFAULTS: Final = {
     # Loopback, quiet, and four tries for a task: a killed Python worker costs a task, not the epoch.
@@ -75,21 +75,25 @@ class SparkEngine:
             self._forget_dead_session()
             raise self._failure(error) from error
 
-    def run_lanes(self, starts: Mapping[Partition, LaneStart]) -> Iterator[TaskReport]:
+    def run_lanes(
+        self, starts: Mapping[Partition, LaneStart], *, timeout_seconds: float | None = None
+    ) -> Iterator[TaskReport]:
         """Read `[next_offset, end_offset)` of each partition. `coalesce` is narrow: it may put several Kafka partitions
-        into one task, one after the other, in order."""
+        into one task, one after the other, in order. What takes longer than `timeout_seconds` is cancelled."""
         task = LaneTask(self._ref, self._store, starts)
-        abandoned = threading.Event()
+        patience = Patience(self._stop, timeout_seconds, self._cancel, self._end_by_force)
         try:
             frame = self._frame(self._session(), starts)
-            with self._given_up_in_time(abandoned):
+            with patience.while_waiting():
                 rows = (
                     frame.coalesce(self._job.tasks_max).mapInArrow(task.__call__, f"{REPORT_COLUMN} binary").collect()
                 )
         except (PySparkException, Py4JError, OSError) as error:
-            if abandoned.is_set():
+            if patience.gave_up is GaveUp.STOPPED:
                 raise Abandoned from error
             self._forget_dead_session()
+            if patience.gave_up is GaveUp.TOO_LONG:
+                raise _too_long(timeout_seconds) from error
             raise self._failure(error) from error
         for row in rows:
             yield decode_report(bytes(row[0]))
@@ -121,24 +125,15 @@ class SparkEngine:
             .select(*COLUMNS)
         )
 
-    @contextmanager
-    def _given_up_in_time(self, abandoned: threading.Event) -> Iterator[None]:
-        """Once the user has asked to stop, an epoch may go on for a while, and is then cancelled."""
-        done = threading.Event()
+    def _cancel(self) -> None:
+        """Spark fails the job at once, and then ends its Python workers, whatever they are at."""
+        with suppress(Py4JError, OSError, AttributeError):  # by now it may have ended by itself
+            SparkContext._active_spark_context.cancelAllJobs()  # type: ignore[union-attr]  # set while Spark runs
 
-        def watch() -> None:
-            while not self._stop.wait(0.5):
-                if done.is_set():
-                    return
-            if not done.wait(FINISH_SECONDS) and self._spark is not None:
-                abandoned.set()
-                self._spark.sparkContext.cancelAllJobs()
-
-        threading.Thread(target=watch, name="seriatim-stop-watch", daemon=True).start()
-        try:
-            yield
-        finally:
-            done.set()
+    def _end_by_force(self) -> None:
+        """A JVM that does not even answer. The next epoch starts another one."""
+        with suppress(AttributeError, OSError):
+            SparkContext._gateway.proc.kill()  # type: ignore[union-attr]  # PySpark has no other name for its process
 
     def _session(self) -> SparkSession:
         if self._spark is None:
@@ -169,6 +164,15 @@ class SparkEngine:
             detail=_cause(str(error)),
             hint=f"Spark's own log is in {self._log_path}.",
         )
+
+
+def _too_long(seconds: float | None) -> EngineFailure:
+    return EngineFailure(
+        f"The epoch's tasks were still running after {seconds:g} s, and were given up.",
+        detail="Nothing of this epoch was committed. The next one is smaller.",
+        hint="If an operator or the storage hangs, that is to be mended; if epochs are slow, give the job a smaller "
+        "max_records_per_epoch or a longer epoch_timeout.",
+    )
 
 
 @contextmanager

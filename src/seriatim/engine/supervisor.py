@@ -3,6 +3,7 @@ all others."""
 
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
@@ -50,7 +51,7 @@ class Listener(Protocol):
     def epoch(self, report: EpochReport, lag: int) -> None: ...
     def retention_low(self, low: Iterable[Retention]) -> None: ...
     def rebuilt(self, lanes: Iterable[Rebuilt]) -> None: ...
-    def retrying(self, error: SeriatimError, seconds: float, failures: int) -> None: ...
+    def retrying(self, error: SeriatimError, seconds: float, failures: int, limits: Limits) -> None: ...
 
 
 class Supervisor:
@@ -82,10 +83,10 @@ class Supervisor:
                 try:
                     self._attempt()
                     return
-                except Abandoned:
-                    return
                 except SeriatimError as error:
                     self._recover(error)
+        except Abandoned:
+            return
         finally:
             self._engine.close()
 
@@ -96,6 +97,7 @@ class Supervisor:
         view = self._wait_for_topics(rounds)
         self._listener.starting(view, ledger)
         self._engine.start()
+        run_lanes = partial(self._engine.run_lanes, timeout_seconds=self._job.epoch_timeout_seconds)
         goal = {partition: span.end for partition, span in view.spans.items()}
         while not self._stop.raised:
             started = clock.monotonic()
@@ -105,7 +107,7 @@ class Supervisor:
                 view = rounds.look()
                 continue
             self._guard(ledger, view)
-            report = rounds.run(view, self._size.limits, self._engine.run_lanes)
+            report = rounds.run(view, self._size.limits, run_lanes)
             positions = {lane.key: lane.next_offset for lane in ledger.lanes}
             lag = sum(max(0, span.end - positions.get(one, span.start)) for one, span in view.spans.items())
             if report is not None:
@@ -188,7 +190,7 @@ class Supervisor:
     def _back_off(self, error: SeriatimError) -> None:
         if isinstance(error, Fenced) and self._repaired():
             self._facts = self._new_facts("after a repair")
-            self._listener.retrying(error, 0.0, 0)
+            self._listener.retrying(error, 0.0, 0, self._size.limits)
             return
         self._failures += 1
         if not error.retryable or self._failures > FAILURES_MAX:
@@ -197,7 +199,7 @@ class Supervisor:
             self._size.failed()  # it may have been too large for the memory there is
         wait = back_off_seconds(self._failures, random.random)
         self._facts = self._new_facts(f"after {type(error).__name__}: {error.primary} {error.detail}".strip()[:500])
-        self._listener.retrying(error, wait, self._failures)
+        self._listener.retrying(error, wait, self._failures, self._size.limits)
         self._stop.wait(wait)
 
 

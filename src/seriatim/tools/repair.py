@@ -6,7 +6,7 @@ incident that says who ordered it and why, in one commit with what follows from 
 fenced, and goes on from there by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -118,7 +118,11 @@ def apply(job: Job, ref: JobRef, request: Request) -> tuple[Manifest, tuple[Step
     ledger = Ledger.open(target.store, facts_of(job, ref, "repair"), job.program.schemas)
     assert ledger.manifest is not None, "an open ledger has a manifest"
     steps = plan(request, read_facts(job, ledger.manifest, target))
-    work = Housekeeping(job.program, target.store, ledger)
+    return carry_out(steps, Housekeeping(job.program, target.store, ledger)), steps
+
+
+def carry_out(steps: Iterable[Step], work: Housekeeping) -> Manifest:
+    """All of it in one commit: killed before it nothing has happened, and after it everything has."""
     for step in steps:
         if step.recreate is not None:
             work.recreate(*step.recreate, step.says)
@@ -127,7 +131,7 @@ def apply(job: Job, ref: JobRef, request: Request) -> tuple[Manifest, tuple[Step
         else:
             assert step.partition is not None and step.order is not None, "a step says what is to be done"
             work.order(step.partition, step.order)
-    return work.commit(), steps
+    return work.commit()
 
 
 def _recreations(request: Request, facts: Facts) -> list[Step]:
@@ -205,5 +209,11 @@ def _quarantine(request: Request, facts: Facts, name: str) -> Sequence[Step]:
     found = [session for session in facts.sessions if session.session == name]
     if not found:
         raise ConfigurationError(f"There is no live session {name!r}.", hint="`seriatim sessions` lists them.")
+    found = [session for session in found if session.status != "quarantined"]
+    if not found:
+        raise ConfigurationError(
+            f"The session {name!r} is in quarantine already, until its next snapshot.",
+            hint="Nothing to do: `seriatim gaps` tells since when.",
+        )
     says = request.says(f"The session {name!r} is in quarantine until its next snapshot.")
     return [Step(says, Partition(session.topic, session.partition), QuarantineSession(name, says)) for session in found]
