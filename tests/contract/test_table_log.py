@@ -166,3 +166,13 @@ def test_a_cut_from_an_old_snapshot_is_refused(storage: Storage) -> None:
     with pytest.raises(CommitRefused):
         older.cut("id = 'nobody'", 2)
     assert storage.open().epoch == 1
+
+
+def test_columns_are_added_for_all_who_look_and_rows_stay(storage: Storage) -> None:
+    table = storage.create()
+    table.append(file("a"), 1)
+    table.add_columns([pa.field("size", pa.float64())])
+    assert (table.epoch, table.schema().names) == (1, [*SCHEMA.names, "size"])
+    table.append(file("b"), 2)
+    assert storage.open().schema().names == [*SCHEMA.names, "size"]
+    assert storage.visible() == ["a", "b"]

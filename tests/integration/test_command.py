@@ -101,6 +101,7 @@ def test_a_row_type_that_no_longer_fits_the_table(site: Site, command: Start) ->
     refused(
         command("run", str(site.job_file(row=row))), 2,
         "price is double, the job writes int64", "colour is new", "size is no longer there",
+        "put the type back", "declare it as `... | None = None`",
     )  # fmt: skip
 
 

@@ -2,9 +2,9 @@
 take effect late, leave half an object behind. Which of it, and how often, a seed decides.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -150,6 +150,9 @@ class FaultyTable:
 
     def cut(self, predicate: str, epoch: int) -> None:
         raise AssertionError("nothing is repaired here")
+
+    def add_columns(self, fields: Sequence["pa.Field[Any]"]) -> None:
+        raise AssertionError("no row type changes here")
 
 
 class FaultyTables:

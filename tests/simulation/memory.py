@@ -4,8 +4,8 @@
 objects to that of the real store.
 """
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -83,6 +83,11 @@ class MemoryTable:
     def cut(self, predicate: str, epoch: int) -> None:
         """Which rows it takes away nobody asks: the simulation repairs nothing."""
         self.prepare((), epoch)()
+
+    def add_columns(self, fields: Sequence["pa.Field[Any]"]) -> None:
+        for field in fields:
+            self._history.schema = self._history.schema.append(field)
+        self.refresh()
 
     def prepare(self, files: tuple[FileRef, ...], epoch: int) -> Callable[[], None]:
         """The commit up to its last request: what is given writes the entry, if its version is still free."""

@@ -31,11 +31,19 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 
 def read_files(store: Store, files: Iterable[FileRef], schema: pa.Schema) -> pa.Table:
-    """The rows of staged files, as the table of this schema shows them, in order."""
+    """The rows of staged files, as the table of this schema shows them, in order: null where a file is older than a
+    column."""
     tables = [schema.empty_table()]
     for ref in files:
         data = store.read(ref.path)
         if data is None:
             raise DamagedFile(f"The file {ref.path} is missing.", hint="Restore it from a backup.", path=ref.path)
-        tables.append(pq.read_table(pa.BufferReader(data)).select(schema.names).cast(schema))
+        found = pq.read_table(pa.BufferReader(data))
+        columns = [
+            found.column(field.name).cast(field.type)
+            if field.name in found.schema.names
+            else pa.nulls(found.num_rows, field.type)
+            for field in schema
+        ]
+        tables.append(pa.Table.from_arrays(columns, schema=schema))
     return in_order(pa.concat_tables(tables))

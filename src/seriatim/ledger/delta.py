@@ -1,19 +1,24 @@
 """One Delta table: created, read and appended to through delta-rs. Knows the log and `txn`, not what epochs mean."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from seriatim import clock, paths, remote
 from seriatim.errors import ConfigurationError, StorageFailure
+from seriatim.ledger.file_facts import without_columns
 from seriatim.ledger.table_log import CommitRefused, CommitUncertain, TableLog
 from seriatim.output.parquet import FileRef
 from seriatim.store import Store, forbidden
 
+ADD_COLUMNS_TRIES: Final = 20
+ALONE: Final = CommitProperties(max_commit_retries=0)  # on top of just the snapshot at hand, or not at all
 OWNER: Final = "seriatim.job"  # in a table's properties: whose it is
 
 
@@ -109,6 +114,42 @@ class OutputTable:
         if self.epoch != epoch:
             self.append((), epoch)
 
+    def add_columns(self, fields: Sequence["pa.Field[Any]"]) -> None:
+        """SUBTLE: delta-rs takes a column of which a file says nothing for one that is never null there, and a filter
+        for nulls would pass over the file. So each file is named anew first, saying that all its values are null.
+        Either entry is only made on top of just the version that was looked at: else a file that somebody has put away
+        meanwhile would be named again, and one that was added would keep silent.
+        """
+        columns = DeltaSchema.from_arrow(pa.schema(fields)).fields
+        trouble = "other entries were made all the time"
+        for _ in range(ADD_COLUMNS_TRIES):
+            self.refresh()
+            try:
+                self._say_null(fields)
+                self._table.alter.add_columns(columns, commit_properties=ALONE)
+                self.refresh()
+                return
+            except (DeltaError, OSError) as error:
+                trouble = remote.reason(error)
+        raise StorageFailure(
+            f"The table {self._store.table_url(self.name)} could not be given its new columns.",
+            detail=trouble,
+            hint="Nothing is lost: the next start does it.",
+        )
+
+    def _say_null(self, fields: Sequence["pa.Field[Any]"]) -> None:
+        """Of each file, that these columns are null throughout. Moves the snapshot by just this entry, or raises."""
+        facts = without_columns(pa.table(self._table.get_add_actions(flatten=True)), fields)
+        if facts:
+            adds: list[AddAction | RemoveAction] = [AddAction(*fact) for fact in facts]
+            before = self._table.version()
+            self._table.create_write_transaction(
+                adds, mode="append", schema=self._table.schema(), commit_properties=ALONE
+            )
+            self.refresh()
+            if self._table.version() != before + 1:
+                raise CommitFailedError("another entry was made")
+
     def _properties(self, epoch: int) -> CommitProperties:
         return CommitProperties(
             custom_metadata={"seriatim.epoch": str(epoch)}, app_transactions=[Transaction(self._app_id, epoch)]
@@ -128,57 +169,6 @@ def check_owner(table: TableLog, app_id: str, url: str) -> None:
         raise ConfigurationError(
             f"The storage {url} belongs to {whose}.", hint="Give this job a `storage` of its own, or its old name."
         )
-
-
-def check_schema(table: TableLog, wanted: pa.Schema, url: str) -> None:
-    """The table at hand must have exactly the columns that the job writes."""
-    present = {field.name: field for field in table.schema()}
-    expected = {field.name: field for field in wanted}
-    differences = [
-        *(f"{name} is new" for name in expected if name not in present),
-        *(f"{name} is no longer there" for name in present if name not in expected),
-        *(
-            f"{name} is {present[name].type}, the job writes {field.type}"
-            for name, field in expected.items()
-            if name in present and not _same_type(present[name].type, field.type)
-        ),
-        *(
-            f"{name} could not be null, and now can"
-            for name, field in expected.items()
-            if name in present and _same_type(present[name].type, field.type) and _loosened(present[name], field)
-        ),
-    ]
-    if differences:
-        raise ConfigurationError(
-            f"The job's columns differ from the table {url}.",
-            detail="; ".join(differences) + ".",
-            hint="Give the changed job another `storage`, or change the row type back.",
-        )
-
-
-def _loosened(present: Any, wanted: Any) -> bool:
-    """May the new column be null where the table's may not, at the top or inside?"""
-    if wanted.nullable and not present.nullable:
-        return True
-    kind = wanted.type
-    if pa.types.is_list(kind):
-        return _loosened(present.type.value_field, kind.value_field)
-    if pa.types.is_struct(kind):
-        return any(_loosened(present.type.field(index), kind.field(index)) for index in range(kind.num_fields))
-    return False
-
-
-def _same_type(left: Any, right: Any) -> bool:
-    """Delta does not keep the names of list elements, nor the difference between string and large_string."""
-    return bool(_shape(left) == _shape(right))
-
-
-def _shape(kind: Any) -> Any:
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return ("list", _shape(kind.value_type))
-    if pa.types.is_struct(kind):
-        return ("struct", tuple((field.name, _shape(field.type)) for field in kind))
-    return str(kind).removeprefix("large_").replace("string_view", "string").replace("binary_view", "binary")
 
 
 def _failure(store: Store, name: str, what: str, error: Exception) -> StorageFailure | ConfigurationError:

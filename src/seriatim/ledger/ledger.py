@@ -12,7 +12,8 @@ from seriatim import clock, failpoint, paths
 from seriatim.errors import CommitUnresolved, EnvironmentFailure, Fenced, SeriatimError
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger import protocol
-from seriatim.ledger.delta import OutputTable, check_owner, check_schema, find_owner
+from seriatim.ledger.columns import check_key, new_columns
+from seriatim.ledger.delta import OutputTable, check_owner, find_owner
 from seriatim.ledger.manifest import LanePosition, Manifest, SourceFacts, Writer
 from seriatim.ledger.table_log import CommitRefused, CommitUncertain, TableLog, Tables
 from seriatim.output.parquet import FileRef
@@ -80,16 +81,21 @@ class Ledger:
             if primary is None:
                 primary = tables.create(store, paths.PRIMARY, facts.app_id, schema)
             check_owner(primary, facts.app_id, store.url)
-            check_schema(primary, schema, store.table_url(paths.PRIMARY))
+            url = store.table_url(paths.PRIMARY)
+            added = new_columns(primary.schema(), schema, url)
             ledger = cls(store, facts, schemas, primary, tables)
+            if ledger.manifest is not None:
+                check_key(ledger.manifest.key, facts.key, url)
             ledger.roll_followers_forward()
-            if ledger.manifest is not None and ledger.manifest.writer.driver == facts.writer.driver:
-                return ledger
-            try:
-                starts = 0 if ledger.manifest is None else ledger.manifest.fruitless
-                ledger._commit(ledger._claim(ledger.lanes, {}, fruitless=starts + 1))
-            except Fenced:
-                continue  # the other driver committed in between: read again, from its position
+            if ledger.manifest is None or ledger.manifest.writer.driver != facts.writer.driver:
+                try:
+                    starts = 0 if ledger.manifest is None else ledger.manifest.fruitless
+                    ledger._commit(ledger._claim(ledger.lanes, {}, fruitless=starts + 1))
+                except Fenced:
+                    continue  # the other driver committed in between: read again, from its position
+            if added:
+                primary.add_columns(added)
+                ledger.check()  # SUBTLE: the snapshot has moved, perhaps beyond what another driver committed
             return ledger
         raise EnvironmentFailure(
             f"Could not take over the job {facts.name}: another driver commits all the time.",
@@ -226,8 +232,11 @@ class Ledger:
 
     def _follower(self, name: str) -> TableLog:
         table = self._tables.open(self._store, name, self._facts.app_id)
+        wanted = self._schemas[name]
         if table is None:
-            table = self._tables.create(self._store, name, self._facts.app_id, self._schemas[name])
+            table = self._tables.create(self._store, name, self._facts.app_id, wanted)
+        if added := new_columns(table.schema(), wanted, self._store.table_url(name)):
+            table.add_columns(added)
         return table
 
     def _change_follower(self, table: TableLog, manifest: Manifest) -> None:

@@ -2,7 +2,8 @@
 has another one, in memory, and `tests/contract/test_table_log.py` holds both to the same behaviour.
 """
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -19,7 +20,8 @@ class CommitUncertain(Exception):
 
 
 class TableLog(Protocol):
-    """One table as of one snapshot, which moves with `refresh` and nothing else, not even a commit of our own."""
+    """One table as of one snapshot, which moves with `refresh` and when columns are added: a commit of our own does not
+    move it."""
 
     name: str
 
@@ -42,6 +44,9 @@ class TableLog(Protocol):
     def cut(self, predicate: str, epoch: int) -> None:
         """One log entry: the rows that meet the SQL predicate are gone, and `txn(app_id, epoch)`. Refused as `append`
         is, and where others have committed rows since."""
+
+    def add_columns(self, fields: Sequence["pa.Field[Any]"]) -> None:
+        """Log entries of nobody's epoch: these columns are there, null in every row so far. Moves the snapshot."""
 
 
 class Tables(Protocol):

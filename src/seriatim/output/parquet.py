@@ -157,10 +157,10 @@ def _bounds(statistics: list[Any]) -> tuple[Any, Any] | tuple[()] | None:
     least, most = min(found.min for found in filled), max(found.max for found in filled)
     if isinstance(least, float) and not (math.isfinite(least) and math.isfinite(most)):
         return None  # JSON has no infinity
-    return _json_bound(least), _json_bound(most, upper=True)
+    return json_bound(least), json_bound(most, upper=True)
 
 
-def _json_bound(value: Any, *, upper: bool = False) -> Any:
+def json_bound(value: Any, *, upper: bool = False) -> Any:
     """A bound that is never too tight: a long text is cut, and as a maximum put above all that begin like it."""
     if isinstance(value, str):
         return value if len(value) <= BOUND_CHARACTERS else value[:BOUND_CHARACTERS] + (chr(0x10FFFF) if upper else "")

@@ -1,6 +1,4 @@
-"""The ledger: one atomic commit, recovery from the log alone, followers rolled forward, ambiguous commits resolved.
-On a folder, and on S3.
-"""
+"""The ledger: one atomic commit, recovery from the log alone, followers rolled forward, ambiguous commits resolved."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,8 +29,8 @@ FIRST = snapshot("s", [{"id": "a"}])
 
 
 @pytest.fixture
-def played(storage: Store) -> Player:
-    return Player(PROGRAM, storage)
+def played(tmp_path: Path) -> Player:
+    return Player(PROGRAM, Store(str(tmp_path)))
 
 
 def play(of: Player, *steps: Any) -> Player:
@@ -50,7 +48,7 @@ def events(of: Player) -> list[str]:
 
 
 def table(of: Player, name: str = paths.PRIMARY) -> DeltaTable:
-    return DeltaTable(of.store.table_url(name), storage_options=of.store.table_options)
+    return DeltaTable(of.store.table_url(name))
 
 
 def epoch_in_log(of: Player, name: str = paths.PRIMARY) -> int | None:
@@ -222,25 +220,22 @@ def test_position_and_state_survive_the_logs_own_checkpoints(played: Player) -> 
     play(played, FIRST, EPOCH)
     for number in range(115):
         play(played, insert("s", {"id": f"{number}"}), EPOCH)
-    log = list(played.store.names(f"{paths.PRIMARY}/_delta_log"))
-    assert [name for name in log if name.endswith(".checkpoint.parquet")]
-    for entry in [name for name in log if name.endswith(".json")][:50]:
-        played.store.delete(entry)  # what Delta's clean-up does once a checkpoint holds them
+    log = Path(played.store.table_url(paths.PRIMARY)) / "_delta_log"
+    assert list(log.glob("*.checkpoint.parquet"))
+    for entry in sorted(log.glob("*.json"))[:50]:
+        entry.unlink()  # what Delta's clean-up does once a checkpoint holds them
     lanes = played.ledger.lanes
     played.start()
     assert played.ledger.lanes == lanes
     assert len(ids(play(played, insert("s", {"id": "last"}), EPOCH))) == 117
 
 
-def test_a_damaged_manifest_is_noticed_and_nothing_is_written(played: Player) -> None:
+def test_a_damaged_manifest_is_noticed_and_nothing_is_written(played: Player, tmp_path: Path) -> None:
     play(played, FIRST, EPOCH)
-    path = paths.manifest(played.ledger.epoch or 0)
-    whole = played.store.read(path)
-    assert whole is not None
-    played.store.delete(path)
-    played.store.create(path, whole[:-1])
+    file = tmp_path / paths.manifest(played.ledger.epoch or 0)
+    file.write_bytes(file.read_bytes()[:-1])
     version = table(played).version()
-    with pytest.raises(DamagedFile, match=path.rpartition("/")[2]):
+    with pytest.raises(DamagedFile, match=file.name):
         played.start()
     assert table(played).version() == version
 
@@ -252,22 +247,6 @@ def facts(name: str) -> JobFacts:
 def test_two_jobs_can_not_share_a_storage(played: Player) -> None:
     with pytest.raises(ConfigurationError, match="belongs to the job scripted"):
         Ledger.open(played.store, facts("another"), PROGRAM.schemas)
-
-
-class Changed(s.Row):
-    id: s.Key[str]
-    price: int = 0
-
-
-class Wider(s.Row):
-    id: s.Key[str]
-    price: float = 0.0
-    size: float = 0.0
-
-
-class Nullable(s.Row):
-    id: s.Key[str]
-    price: float | None = None
 
 
 class Listed(s.Row):
@@ -288,14 +267,3 @@ def test_nulls_inside_a_column_that_had_none_are_refused_against_the_existing_ta
     Ledger.open(store, facts("scripted"), before.schemas)
     with pytest.raises(ConfigurationError, match="columns differ"):
         Ledger.open(store, facts("scripted"), after_change.schemas)
-
-
-@pytest.mark.parametrize(
-    ("row_type", "says"),
-    [(Changed, "price is double, the job writes int64"), (Wider, "size is new"), (Nullable, "price")],
-)
-def test_a_changed_row_type_is_refused_against_the_existing_table(played: Player, row_type: Any, says: str) -> None:
-    changed = Program(s.JsonEnvelope(row_type), s.RebuildTable(row_type), s.Strict())
-    with pytest.raises(ConfigurationError, match="columns differ") as caught:
-        Ledger.open(played.store, facts("scripted"), changed.schemas)
-    assert says in caught.value.detail
