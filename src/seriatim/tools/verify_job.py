@@ -89,12 +89,12 @@ def _epoch_of(store: Store, name: str, job: Job) -> int | None:
         table = DeltaTable(store.table_url(name), storage_options=store.table_options)
     except TableNotFoundError:
         return None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (told again, without what the library shows of its request)
         raise StorageFailure(
             f"The table {store.table_url(name)} can not be read.",
             detail=remote.reason(error),
             hint="Check the storage.",
-        ) from error
+        ) from None
     return table.transaction_version(app_id(job.name))
 
 

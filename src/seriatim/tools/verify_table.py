@@ -39,12 +39,12 @@ class DeltaFile:
         self._name = name
         try:
             self._table = DeltaTable(self.url, storage_options=dict(options or {}) or None)
-        except TableNotFoundError as error:
+        except TableNotFoundError:
             raise ConfigurationError(
                 f"There is no table at {self.url}.", hint="Check the storage; a job makes the table when it first runs."
-            ) from error
-        except Exception as error:
-            raise self._unreadable(error) from error
+            ) from None
+        except Exception as error:  # noqa: BLE001 (told again, without what the library shows of its request)
+            raise self._unreadable(error) from None
         self._sql = QueryBuilder().register(name, self._table)
         self.schema = plain_schema(self._table.schema())
 
@@ -52,8 +52,8 @@ class DeltaFile:
         try:
             answer = pa.table(self._sql.execute(query).read_all())
             return answer.cast(plain_schema(answer.schema))
-        except Exception as error:
-            raise self._unreadable(error) from error
+        except Exception as error:  # noqa: BLE001 (told again, without what the library shows of its request)
+            raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> SeriatimError:
         line = remote.reason(error)

@@ -22,7 +22,9 @@ class Level(s.Row):
     price: float = 0.0
 
 
-def play(storage: Path, *script: Step, integrity: Tier | None = None, session_timeout: str | None = None) -> Target:
+def play(
+    storage: Path | str, *script: Step, integrity: Tier | None = None, session_timeout: str | None = None
+) -> Target:
     run(
         script,
         codec=s.JsonEnvelope(Level),
@@ -39,7 +41,7 @@ def player(storage: Path, *, policy: Policy | None = None) -> Player:
     return Player(program, Store(str(storage)), policy=policy or Policy())
 
 
-def target_of(storage: Path) -> Target:
+def target_of(storage: Path | str) -> Target:
     return Target(Store(str(storage), create=False), None)
 
 
