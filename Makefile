@@ -41,12 +41,14 @@ check: setup ## check style, format, types and the house rules
 
 bench: setup ## measure against the alternatives on this machine: about an hour, best with nothing else running
 	@bench/peers/setup.sh
+	@bench/java/build.sh
 	$(BIN)/python -m bench.compare $(BENCH)
 	$(BIN)/python -m bench.compare --shape many $(BENCH)
 	$(BIN)/python -m bench.report
 
 bench-quick: setup ## the same, smaller: minutes, and less exact; its tables are printed, not kept
 	@bench/peers/setup.sh
+	@bench/java/build.sh
 	$(BIN)/python -m bench.compare --quick --results build/bench $(BENCH)
 	$(BIN)/python -m bench.report --results build/bench --print
 

@@ -12,16 +12,17 @@ out the first tenth of the messages; total is from process start to end. Every r
 """
 
 import argparse
-import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import duckdb
-import pyarrow.parquet as pq
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from bench import processes, results
+from bench.judge import Wrong, judged
 from bench.load import PARTITIONS, SHAPES, TOPIC, publish
 from bench.results import Results
 from bench.roster import CONTESTANTS, Contestant, Missing
@@ -31,10 +32,6 @@ from seriatim.source.jars import connector_jars
 
 SECONDS_MAX: Final = 600.0
 QUICK: Final = 400_000
-
-
-class Wrong(Exception):
-    """A contestant did not do the work."""
 
 
 def main() -> None:
@@ -60,9 +57,25 @@ def main() -> None:
                 if len(kept.runs.get(name, ())) > turn or name in kept.missing:
                     continue
                 with tempfile.TemporaryDirectory(prefix="seriatim-bench-", ignore_cleanup_errors=True) as folder:
+                    output = f"{name}-{turn}"
                     place = (info.bootstrap, TOPIC, folder)
-                    task = Task(*place, messages, PARTITIONS, warmup, shape.columns, results.cores(), jars)
-                    measure(CONTESTANTS[name], task, rows, kept)
+                    task = Task(*place, messages, PARTITIONS, warmup, shape.columns, results.cores(), jars, output)
+                    with output_topic(task):
+                        measure(CONTESTANTS[name], task, rows, kept)
+
+
+@contextmanager
+def output_topic(task: Task) -> Iterator[None]:
+    """For this run only; what a contestant named after it (its changelogs) goes with it, or the disk would fill."""
+    admin = AdminClient({"bootstrap.servers": task.bootstrap})
+    for future in admin.create_topics([NewTopic(task.output_topic, task.partitions, 1)]).values():
+        future.result(timeout=30)
+    try:
+        yield
+    finally:
+        made = [name for name in admin.list_topics(timeout=30).topics if name.startswith(task.output_topic)]
+        for future in admin.delete_topics(made).values():
+            future.result(timeout=30)
 
 
 def parse() -> argparse.Namespace:
@@ -103,36 +116,6 @@ def measure(contestant: Contestant, task: Task, rows: int, kept: Results) -> Non
             f"{run['peak_bytes'] / 2**20:>6,.0f} MB   Parquet {run['parquet_bytes'] / 2**20:>6,.1f} MB",
             flush=True,
         )
-
-
-def judged(contestant: Contestant, task: Task, rows: int, outcome: processes.Outcome) -> dict[str, Any]:
-    if outcome.returned:
-        raise Wrong(f"it ended with {outcome.returned}\n{outcome.output[-4000:]}")
-    told = json.loads(outcome.output.strip().splitlines()[-1])
-    files = sorted(task.path.glob(contestant.parquet)) if contestant.parquet else []
-    changes = [path for path in files if "changes" in path.relative_to(task.path).parts]
-    found = sum(pq.read_metadata(path).num_rows for path in changes)
-    if contestant.parquet and found != (due := task.messages if contestant.name == "kafka_copy" else rows):
-        raise Wrong(f"it wrote {found:,} rows, not {due:,}")
-    if contestant.parquet and contestant.ordered and (merged := whole_rows(changes)) != rows:
-        raise Wrong(f"{rows - merged:,} rows lack what the session's table knew")
-    return {
-        "rows": found,
-        "steady": told["messages"] / told["seconds"],
-        "total": task.messages / outcome.seconds,
-        "seconds": outcome.seconds,
-        "peak_bytes": outcome.peak_bytes,
-        "parquet_bytes": sum(path.stat().st_size for path in files),
-        "changes_bytes": sum(path.stat().st_size for path in changes),
-    }
-
-
-def whole_rows(files: Sequence[Path]) -> int:
-    """Updates do not carry `side`: where it is, the update was merged with the table."""
-    with duckdb.connect() as database:
-        names = [str(file) for file in files]
-        found = database.execute("select count(side) from read_parquet($files)", {"files": names}).fetchone()
-    return int(found[0]) if found else 0
 
 
 if __name__ == "__main__":

@@ -110,7 +110,8 @@ def faster(kept: Results) -> str:
         for kind in ("steady", "total")
     }
     ahead = f"Faster than Seriatim, steady: {', '.join(told['steady']) or 'nobody'}; in total: "
-    return f"{ahead}{', '.join(told['total']) or 'nobody'}. ¹ does not do the ordered work."
+    notes = "¹ does not do the ordered work. ² writes to a topic of Kafka, not to Parquet: it has no file sink."
+    return f"{ahead}{', '.join(told['total']) or 'nobody'}. {notes}"
 
 
 def beats(name: str, kept: Results, kind: str) -> bool:

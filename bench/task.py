@@ -21,6 +21,7 @@ class Task:
     columns: tuple[tuple[str, str], ...]  # of a row: name and type (string, double or long); the first is the key
     cores: int
     spark_jars: str
+    output_topic: str  # for the changes of one that writes to no file
 
     def environment(self) -> dict[str, str]:
         return {VARIABLE: json.dumps(asdict(self))}

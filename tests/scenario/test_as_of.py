@@ -19,6 +19,7 @@ from seriatim.query.opened import Opened
 from seriatim.store import Store
 from seriatim.testing import EPOCH, Player, Step, delete, end, insert, read_table, record, snapshot
 from seriatim.tools.rewind import ToOffsets, cuts, moved, plan_moves
+from tests.s3 import Server
 from tests.scenario.test_frames import PLACE, busy, folded, play, program
 from tests.unit.query.kinds import counted, kinds
 
@@ -97,6 +98,21 @@ def test_a_table_by_sequence_is_that_after_the_last_message_which_has_no_higher_
     for number in range(min(numbers), max(numbers) + 2, 19):
         last = max(place for place, one in enumerate(told.sequences) if one is not None and one <= number)
         assert rows(opened.as_of("s2", sequence=number, accept_gap=True).table) == told.tables[last], number
+
+
+def test_tables_samples_and_doubts_are_the_same_on_s3(s3: Server, tmp_path: Path) -> None:
+    script = list(shuffled_times(list(busy(1, messages=150)), 1))
+    store = s3.new_store()
+    for place in (store, tmp_path):
+        play(place, script, every=20, seed=1)
+    there, here = s.open(store.url, s3.options()), s.open(str(tmp_path))
+    for moment in ({"offset": 70}, {"sequence": 30}, {"at": "1970-01-01T00:00:02Z"}, {}):
+        found, wanted = (opened.as_of("s1", **moment, accept_gap=True) for opened in (there, here))
+        assert (rows(found.table), found.offset, found.in_gap) == (rows(wanted.table), wanted.offset, wanted.in_gap)
+    assert there.sample("900ms").to_pylist() == here.sample("900ms").to_pylist() != []
+    for name in ("changes", "sessions", "gaps", "incidents"):
+        assert getattr(there, name)().to_pylist() == getattr(here, name)().to_pylist(), name
+    assert len(there.changes("s1")) and len(there.gaps())
 
 
 def test_without_a_moment_it_is_the_table_now(played: Player) -> None:

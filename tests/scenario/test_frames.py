@@ -64,10 +64,12 @@ def change(chance: random.Random, table: set[str], number: int) -> dict[str, Any
     return {"type": "upsert", "row": {"id": key, "price": number + chance.random()}}
 
 
-def play(folder: Path, script: list[Step], made: Program | None = None, every: int = 10**6, seed: int = 0) -> Player:
+def play(
+    place: Path | Store, script: list[Step], made: Program | None = None, every: int = 10**6, seed: int = 0
+) -> Player:
     """With epochs, and crashes, at random places: about one in `every` steps."""
     chance = random.Random(seed)
-    player = Player(made or program(), Store(str(folder)))
+    player = Player(made or program(), Store(str(place)) if isinstance(place, Path) else place)
     for step in script:
         player.play(step)
         if chance.random() < 1 / every:

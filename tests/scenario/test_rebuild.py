@@ -36,8 +36,9 @@ def script() -> list[Any]:
     return [*steps, EPOCH]
 
 
-def played_in(folder: Path, steps: list[Any]) -> Player:
-    played = Player(Program(s.JsonEnvelope(Level), s.RebuildTable(Level), TIER), Store(str(folder)))
+def played_in(place: Path | Store, steps: list[Any]) -> Player:
+    store = Store(str(place)) if isinstance(place, Path) else place
+    played = Player(Program(s.JsonEnvelope(Level), s.RebuildTable(Level), TIER), store)
     for step in steps:
         played.play(step)
     return played
@@ -49,29 +50,36 @@ def rebuild(played: Player) -> tuple[Rebuilt, ...]:
     return rebuild_states(played.store, played.ledger, played.program, dict(spans), played.engine.run_lanes)
 
 
-def damage(folder: Path, path: str, how: str) -> None:
-    file = folder / path
-    data = file.read_bytes()
-    file.unlink()
+def damage(store: Store, path: str, how: str) -> None:
+    data = store.read(path)
+    assert data is not None
+    store.delete(path)
     if how != "lost":
-        file.write_bytes(data[: len(data) // 2] if how == "cut" else data[:60] + bytes([data[60] ^ 1]) + data[61:])
+        store.create(path, data[: len(data) // 2] if how == "cut" else data[:60] + bytes([data[60] ^ 1]) + data[61:])
 
 
 MORE: list[Sent] = [insert(name, {"id": "more"}, seq=25, partition=place % 2) for place, name in enumerate("abc")]
 
 
-@pytest.mark.parametrize("how", ["lost", "cut", "flipped"])
-@pytest.mark.parametrize("which", [0, -1], ids=["base", "newest"])
+@pytest.mark.parametrize(
+    ("storage", "how", "which"),
+    [
+        *(("folder", how, which) for how in ("lost", "cut", "flipped") for which in (0, -1)),
+        ("s3", "lost", -1),
+        ("s3", "flipped", 0),
+    ],
+    indirect=["storage"],
+)
 def test_the_state_is_had_again_and_the_job_goes_on_as_if_nothing_had_been(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, which: int
+    storage: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, which: int
 ) -> None:
     monkeypatch.setattr(cache, "BYTES_MAX", 0)
     calm = played_in(tmp_path / "calm", [*script(), *MORE])
     calm.catch_up()
-    played = played_in(tmp_path / "hurt", script())
+    played = played_in(storage, script())
     before = Outcome(played.program, played.store, played.ledger)
     lane = played.ledger.lanes[0]
-    damage(tmp_path / "hurt", lane.segments[which].path, how)
+    damage(played.store, lane.segments[which].path, how)
     (rebuilt,) = rebuild(played)
     assert rebuilt.partition == lane.key
     after = Outcome(played.program, played.store, played.ledger)
@@ -119,7 +127,7 @@ def test_a_state_that_the_records_do_not_give_again_is_refused(tmp_path: Path) -
             return [s.Change(each.op, each.cause, Level(each.row.id, each.row.price * 2)) for each in made]
 
     played = played_in(tmp_path, script())
-    damage(tmp_path, played.ledger.lanes[0].segments[0].path, "lost")
+    damage(played.store, played.ledger.lanes[0].segments[0].path, "lost")
     played.program = Program(s.JsonEnvelope(Level), Doubled(Level), TIER)
     with pytest.raises(DamagedFile, match="the rows are other ones"):
         rebuild(played)

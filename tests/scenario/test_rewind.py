@@ -1,4 +1,6 @@
-"""A repair sets positions, state and all tables back at once; the job then comes to the same rows again."""
+"""A repair sets positions, state and all tables back at once; the job then comes to the same rows again. On a
+folder, and on S3.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,7 @@ from seriatim.ledger.manifest import Manifest
 from seriatim.model import Partition
 from seriatim.observe.history import read_history
 from seriatim.observe.target import Target
+from seriatim.store import Store
 from seriatim.testing import EPOCH, Outcome, Player, delete, end, insert, snapshot
 from seriatim.tools.rewind import (
     Goal,
@@ -54,9 +57,13 @@ def set_back(played: Player, goal: Goal, scope: Scope = Scope()) -> tuple[Move, 
     return moves
 
 
-@pytest.mark.parametrize("name", GOALS)
-def test_after_a_repair_the_job_comes_to_the_same_rows_again(tmp_path: Path, name: str) -> None:
-    played = played_in(tmp_path, script())
+@pytest.mark.parametrize(
+    ("storage", "name"),
+    [*(("folder", name) for name in GOALS), ("s3", "last snapshot"), ("s3", "time")],
+    indirect=["storage"],
+)
+def test_after_a_repair_the_job_comes_to_the_same_rows_again(storage: Store, name: str) -> None:
+    played = played_in(storage, script())
     wanted = told(played)
     set_back(played, GOALS[name])
     rows = Outcome(played.program, played.store, played.ledger).rows
@@ -92,9 +99,9 @@ def two_snapshots() -> list[Any]:
 
 @pytest.mark.parametrize(("session", "position"), [("early", 4), ("late", 12)])
 def test_a_session_is_set_back_to_its_own_last_snapshot_and_partitions_without_it_stay(
-    tmp_path: Path, session: str, position: int
+    storage: Store, session: str, position: int
 ) -> None:
-    played = played_in(tmp_path, two_snapshots())
+    played = played_in(storage, two_snapshots())
     wanted = told(played)
     stood = {lane.key: lane.next_offset for lane in played.ledger.lanes}
     (move,) = set_back(played, ToLastSnapshot(), Scope(sessions=(session,)))
@@ -143,9 +150,9 @@ class PowerCutError(Exception):
 
 @pytest.mark.parametrize("moment", ["before the commit", "after the commit", "between the followers"])
 def test_a_repair_that_is_killed_and_run_again_gives_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    storage: Store, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    played = played_in(tmp_path, script())
+    played = played_in(storage, script())
     wanted = told(played)
 
     def die(*_: Any) -> Any:

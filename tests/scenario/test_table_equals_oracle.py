@@ -25,6 +25,7 @@ from seriatim.partition.program import Program
 from seriatim.partition.result import LaneCounts
 from seriatim.store import Store
 from seriatim.testing import CRASH, EPOCH, Outcome, Player, Sent, record
+from tests.s3 import Server
 
 SEED = os.environ.get("SERIATIM_SEED")
 RUN = settings(
@@ -336,20 +337,35 @@ def check(outcome: Outcome, played: Player, place: Partition, oracle: Oracle) ->
     assert counted == facts
 
 
+def compare(
+    store: Store, scripted: tuple[list[Any], dict[Partition, Oracle]], records_per_epoch: int, records_per_batch: int
+) -> None:
+    script, oracles = scripted
+    note(f"SERIATIM_SEED={SEED}")
+    program = Program(s.JsonEnvelope(Level), s.RebuildTable(Level), s.Strict(check_drift=False))
+    played = Player(program, store, records_per_epoch, records_per_batch)
+    for step in script:
+        play(played, step)
+    played.catch_up()
+    outcome = Outcome(program, played.store, played.ledger)
+    for place, oracle in oracles.items():
+        check(outcome, played, place, oracle)
+
+
 @seeded
 @RUN
 @given(scripts(), st.sampled_from([1, 2, 3, 9, 1000]), st.sampled_from([1, 2, 5, 1000]))
 def test_the_changelog_and_the_tables_are_the_oracles_whatever_the_epochs_and_crashes(
     scripted: tuple[list[Any], dict[Partition, Oracle]], records_per_epoch: int, records_per_batch: int
 ) -> None:
-    script, oracles = scripted
-    note(f"SERIATIM_SEED={SEED}")
-    program = Program(s.JsonEnvelope(Level), s.RebuildTable(Level), s.Strict(check_drift=False))
     with TemporaryDirectory() as folder:
-        played = Player(program, Store(str(Path(folder))), records_per_epoch, records_per_batch)
-        for step in script:
-            play(played, step)
-        played.catch_up()
-        outcome = Outcome(program, played.store, played.ledger)
-        for place, oracle in oracles.items():
-            check(outcome, played, place, oracle)
+        compare(Store(str(Path(folder))), scripted, records_per_epoch, records_per_batch)
+
+
+@seeded
+@settings(RUN, max_examples=max(RUN.max_examples // 5, 1))
+@given(scripts(), st.sampled_from([3, 9, 1000]))
+def test_so_they_are_on_s3(
+    s3: Server, scripted: tuple[list[Any], dict[Partition, Oracle]], records_per_epoch: int
+) -> None:
+    compare(s3.new_store(), scripted, records_per_epoch, 1000)
