@@ -91,8 +91,8 @@ def test_a_dead_jvm_is_replaced_and_the_run_goes_on(
     everything = [list(busy_session(f"s{index}", MESSAGES, partition=index, topic="a")) for index in range(PARTITIONS)]
     for records in everything:
         site.send(records[:1_000])
-    running = command("run", str(site.job_file()), "--epoch-interval", "1s")
-    running.says("epoch 1:")
+    running = command("run", str(site.job_file()), "--epoch-interval", "1s", "--max-records-per-partition", "400")
+    running.says(f"epoch 1: {PARTITIONS * 400:,} messages")
     os.kill(_java_child(running.process.pid), signal.SIGKILL)
     for records in everything:
         site.send(records[1_000:])

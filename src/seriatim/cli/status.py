@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from seriatim.observe.status import LaneStatus
+    from seriatim.observe.status import JobStatus, LaneStatus
     from seriatim.partition.result import LaneCounts
 
 
@@ -31,7 +31,7 @@ def status(target: str, as_json: bool) -> None:
         ("storage", found.storage),
         ("epoch", f"{found.epoch}, committed {render.moment(found.committed_at_ms)}"),
         ("driver", f"process {found.writer.pid} on {found.writer.host}, seriatim {found.writer.seriatim}"),
-        *([("restarted", found.writer.because)] if found.writer.because else []),
+        *_tried_again(found),
         ("integrity", found.integrity),
         ("messages", _counts(found.counts)),
         ("rows", f"{found.counts.rows:,}"),
@@ -62,6 +62,18 @@ def status(target: str, as_json: bool) -> None:
         click.echo()
         headers = ["partition", "next offset", "end offset", "lag", "sessions", "last record", "unread kept for"]
         render.table(headers, rows)
+
+
+def _tried_again(found: "JobStatus") -> list[tuple[str, str]]:
+    """What was tried again, and why."""
+    from seriatim.cli import render
+
+    told = []
+    if found.writer.because:
+        told.append(("restarted", render.printable(render.one_line(found.writer.because, 300))))
+    if found.fruitless > 1:
+        told.append(("starts", f"{found.fruitless} in a row without an epoch of messages: the next one is smaller"))
+    return told
 
 
 def _counts(counts: "LaneCounts") -> str:

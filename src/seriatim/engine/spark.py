@@ -6,6 +6,7 @@ and from Kafka; Spark is told exactly these, keeps no checkpoint and remembers n
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -205,8 +206,14 @@ def _kept_interrupt() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
+# The last traceback's last line is what was raised; what led there is indented.
+_RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n|[ \t]*\n)*(\S.*)")
+
+
 def _cause(text: str) -> str:
-    """The telling line of a Java stack trace: the deepest cause, else the first line."""
+    """The telling line: of a Python worker's traceback what was raised, of a Java stack trace the deepest cause."""
+    if raised := _RAISED.findall(text):
+        return f"a Python worker raised {raised[-1]}"[:500]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
     return (causes[-1] if causes else lines[0] if lines else "no message")[:500]

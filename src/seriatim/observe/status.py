@@ -34,6 +34,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     epoch: int
     committed_at_ms: int
     writer: Writer
+    fruitless: int  # starts in a row, the newest included, without an epoch of records since
     integrity: str
     sessions: int
     quarantined: int  # sessions
@@ -65,6 +66,7 @@ def read_status(target: Target) -> JobStatus:
         epoch=manifest.epoch,
         committed_at_ms=manifest.written_at_ms,
         writer=manifest.writer,
+        fruitless=manifest.fruitless,
         integrity=manifest.integrity,
         sessions=sum(lane.sessions for lane in lanes),
         quarantined=sum(lane.quarantined for lane in lanes),
