@@ -20,6 +20,7 @@ TOO_MANY: Final = "429, nothing done"
 RESET: Final = "connection reset, nothing done"
 LOST: Final = "connection reset, after the request succeeded"
 SLOW: Final = "answered late"
+HELD: Final = "connection reset, and the request still under way: carried out when the test says so"
 ALL: Final = (ERROR, THROTTLED, TOO_MANY, RESET, LOST, SLOW)
 
 LATE_SECONDS: Final = 0.3
@@ -69,6 +70,7 @@ class Proxy:
         self.plan: Plan = nothing
         self.asked: list[Asked] = []
         self.broken: list[str] = []
+        self.held: list[Callable[[], _Answer]] = []
         self.upstream = urlsplit(upstream).netloc
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Bound", (_Handler,), {"proxy": self}))
@@ -81,6 +83,12 @@ class Proxy:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+    def carry_out(self) -> list[int]:
+        """What was held, now; gives how each was answered, to nobody."""
+        with self._lock:
+            held, self.held = self.held, []
+        return [request().status for request in held]
 
     def note(self, method: str, target: str, create: bool) -> str | None:
         """What goes wrong with this request."""
@@ -127,7 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault in (THROTTLED, TOO_MANY):
             status, code = (503, b"SlowDown") if fault == THROTTLED else (429, b"TooManyRequests")
             return self._answer(_Answer(status, [], _REFUSAL % code))
-        if fault == RESET:
+        if fault == HELD:
+            self.proxy.held.append(lambda: self._ask(body))
+        if fault in (RESET, HELD):
             return self._reset()
         if fault == SLOW:
             threading.Event().wait(LATE_SECONDS)
