@@ -24,8 +24,8 @@ PROTOCOL_MAY_SEE = GROUND_FLOOR | {"ledger.manifest", "partition.result"}
 
 # Who may import a package from outside. A trailing slash means a whole room.
 ONLY_IN = {
-    "pyspark": ("engine/spark.py", "query/spark.py"),
-    "py4j": ("engine/spark.py",),
+    "pyspark": ("engine/spark.py", "engine/spark_merge.py", "query/spark.py"),
+    "py4j": ("engine/spark.py", "engine/spark_merge.py"),
     "confluent_kafka": ("source/", "tools/"),
     "confluent_kafka.admin": ("source/",),
     "deltalake": ("ledger/delta.py", "tools/", "observe/", "query/", "testing.py"),

@@ -27,6 +27,12 @@ BETWEEN_FOLLOWERS: Final = "between-followers"  # where more than one of them is
 LANE_OPENED: Final = "lane-opened"
 LANE_STAGED: Final = "lane-staged"
 
+# Of a compaction. In the worker: sorted files are written, and nobody knows of them. In the driver: all of them are;
+# they are in the table.
+MERGE_STAGED: Final = "merge-staged"
+COMPACTION_STAGED: Final = "compaction-staged"
+COMPACTION_COMMITTED: Final = "compaction-committed"
+
 _KILL: Final = "SERIATIM_KILL_AT"
 _HALT: Final = "SERIATIM_HALT_AT"
 _reached: Counter[str] = Counter()

@@ -11,6 +11,7 @@
 Kafka topic names are letters, digits, '.', '_' and '-' only, and never '.' or '..', so they are safe as folder names.
 """
 
+import re
 from typing import Final
 
 PRIMARY: Final = "changes"
@@ -32,6 +33,17 @@ def state_segment(topic: str, partition: int, start_offset: int, unique: str) ->
 
 def output_file(output: str, topic: str, partition: int, unique: str) -> str:
     return f"{output}/{topic}-{partition}-{unique}.parquet"
+
+
+def sorted_file(output: str, level: int, unique: str) -> str:
+    """What compaction makes. The ending, which no staged file has, tells how often its rows were rewritten."""
+    return f"{output}/sorted-{unique}.l{level}.parquet"
+
+
+def level_of(path: str) -> int | None:
+    """How often the rows of a sorted file were rewritten; None: it is not one."""
+    found = re.search(r"/?sorted-[0-9a-f]+\.l(\d{1,4})\.parquet\Z", path)
+    return None if found is None else int(found[1])
 
 
 def inside_table(output: str, path: str) -> str:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from seriatim.ledger.compaction import Merge, Rewrite
 from seriatim.ledger.delta import OutputTable
 from seriatim.ledger.table_log import CommitRefused, TableLog, Tables
 from seriatim.output.parquet import FileRef
@@ -46,8 +47,8 @@ def memory() -> Storage:
     store, tables = MemoryStore(), MemoryTables()
 
     def visible() -> list[str]:
-        entries = tables.histories[store.table_url("changes")].entries
-        return sorted(Path(file.path).name for entry in entries for file in entry.files)
+        history = tables.histories[store.table_url("changes")]
+        return sorted(history.live(len(history.entries)))
 
     return Storage(store, tables, visible)
 
@@ -175,4 +176,75 @@ def test_columns_are_added_for_all_who_look_and_rows_stay(storage: Storage) -> N
     assert (table.epoch, table.schema().names) == (1, [*SCHEMA.names, "size"])
     table.append(file("b"), 2)
     assert storage.open().schema().names == [*SCHEMA.names, "size"]
+    assert storage.visible() == ["a", "b"]
+
+
+def rewritten(table: TableLog, *names: str, into: str) -> list[Rewrite]:
+    found = {one.path: one for one in table.files()}
+    merge = Merge(tuple(found[name] for name in names), 1)
+    return [Rewrite(merge, (FileRef(f"changes/{into}", 10, len(names), f'{{"numRecords": {len(names)}}}'),))]
+
+
+def test_the_files_of_a_snapshot_are_told_with_their_sizes_and_rows(storage: Storage) -> None:
+    table = storage.create()
+    table.append((*file("a"), *file("b")), 1)
+    assert table.files() == ()
+    table.refresh()
+    assert sorted((one.path, one.size, one.rows) for one in table.files()) == [("a", 10, 1), ("b", 10, 1)]
+
+
+def test_files_are_put_in_the_place_of_others_and_the_epoch_stays(storage: Storage) -> None:
+    storage.create().append((*file("a"), *file("b"), *file("c")), 1)
+    table = storage.open()
+    table.rewrite(rewritten(table, "a", "b", into="ab"))
+    assert storage.visible() == ["ab", "c"]
+    assert storage.open().epoch == 1
+
+
+def test_a_driver_goes_on_while_files_are_rewritten_and_the_other_way_round(storage: Storage) -> None:
+    driver = storage.create()
+    driver.append((*file("a"), *file("b")), 1)
+    driver.refresh()
+    compaction, later = storage.open(), storage.open()
+    driver.append(file("c"), 2)
+    compaction.rewrite(rewritten(compaction, "a", "b", into="ab"))
+    driver.refresh()
+    driver.append(file("d"), 3)
+    assert storage.visible() == ["ab", "c", "d"]
+    assert later.epoch == 1
+    assert storage.open().epoch == 3
+
+
+def test_a_driver_commits_from_a_snapshot_older_than_a_rewriting(storage: Storage) -> None:
+    storage.create().append((*file("a"), *file("b")), 1)
+    driver, compaction = storage.open(), storage.open()
+    compaction.rewrite(rewritten(compaction, "a", "b", into="ab"))
+    driver.append(file("c"), 2)
+    assert storage.visible() == ["ab", "c"]
+
+
+def test_one_snapshot_serves_several_rewritings_of_other_files(storage: Storage) -> None:
+    storage.create().append((*file("a"), *file("b"), *file("c"), *file("d")), 1)
+    table = storage.open()
+    table.rewrite(rewritten(table, "a", "b", into="ab"))
+    table.rewrite(rewritten(table, "c", "d", into="cd"))
+    assert storage.visible() == ["ab", "cd"]
+
+
+def test_a_file_that_is_gone_can_not_be_rewritten(storage: Storage) -> None:
+    storage.create().append((*file("a"), *file("b"), *file("c")), 1)
+    first, second = storage.open(), storage.open()
+    first.rewrite(rewritten(first, "a", "b", into="ab"))
+    with pytest.raises(CommitRefused):
+        second.rewrite(rewritten(second, "b", "c", into="bc"))
+    assert storage.visible() == ["ab", "c"]
+
+
+def test_files_without_a_column_that_has_come_meanwhile_are_not_taken(storage: Storage) -> None:
+    """They would say nothing of it, and a filter on it would pass over them."""
+    storage.create().append((*file("a"), *file("b")), 1)
+    compaction, driver = storage.open(), storage.open()
+    driver.add_columns([pa.field("size", pa.float64())])
+    with pytest.raises(CommitRefused):
+        compaction.rewrite(rewritten(compaction, "a", "b", into="ab"))
     assert storage.visible() == ["a", "b"]

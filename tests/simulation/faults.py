@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from seriatim.errors import EngineFailure, StorageFailure
+from seriatim.ledger.compaction import Rewrite, TableFile
 from seriatim.ledger.table_log import CommitRefused, CommitUncertain
 from seriatim.model import Partition, Record, Span
 from seriatim.output.parquet import FileRef
@@ -153,6 +154,25 @@ class FaultyTable:
 
     def add_columns(self, fields: Sequence["pa.Field[Any]"]) -> None:
         raise AssertionError("no row type changes here")
+
+    def files(self) -> tuple[TableFile, ...]:
+        return self._inner.files()
+
+    def rewrite(self, rewrites: Sequence[Rewrite]) -> None:
+        what = f"rewrites {sum(len(one.merge.files) for one in rewrites)} files of {self.name}"
+        fault = self._air.before(what, FAIL, AFTER, LATE, TORN)
+        if fault is FAIL:
+            raise CommitUncertain("timed out")
+        if fault is TORN:
+            raise CommitRefused("some other trouble that delta-rs reports in this way")
+        write = self._inner.prepare_rewrite(rewrites)
+        if fault is LATE:
+            self._air.schedule.later(what, write)
+            raise CommitUncertain("timed out, on its way")
+        write()
+        if fault is AFTER:
+            raise CommitUncertain("timed out, after it was written")
+        self._air.schedule.step(f"has rewritten files of {self.name}")
 
 
 class FaultyTables:

@@ -23,7 +23,7 @@ _decode = msgspec.msgpack.Decoder().decode
 class LightWriter:
     """`seriatim.output.parquet.FileWriter`, but one Arrow stream without statistics."""
 
-    def __init__(self, store: Store, schema: pa.Schema, new_path: Callable[[], str]) -> None:
+    def __init__(self, store: Store, schema: pa.Schema, new_path: Callable[[], str], shape: object = None) -> None:
         self._store = store
         self._schema = schema
         self._new_path = new_path

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from seriatim import paths
+from seriatim.ledger.compaction import Rewrite, TableFile
 from seriatim.ledger.table_log import CommitRefused
 from seriatim.output.parquet import FileRef
 from seriatim.store import Store
@@ -36,6 +38,7 @@ class Entry(NamedTuple):
     app_id: str
     epoch: int
     files: tuple[FileRef, ...]
+    rewrites: tuple[Rewrite, ...] = ()  # a compaction's: nobody's epoch
 
 
 class History:
@@ -52,6 +55,17 @@ class History:
         self.entries.append(entry)
         self._told(self._name, entry)
 
+    def live(self, version: int) -> dict[str, FileRef]:
+        """The files after so many entries, by their paths inside the table."""
+        files: dict[str, FileRef] = {}
+        for entry in self.entries[:version]:
+            for one in entry.rewrites:
+                for gone in one.merge.files:
+                    del files[gone.path]
+            added = [*entry.files, *(file for one in entry.rewrites for file in one.files)]
+            files |= {paths.inside_table(self._name, file.path): file for file in added}
+        return files
+
 
 class MemoryTable:
     """`seriatim.ledger.table_log.TableLog`."""
@@ -61,6 +75,7 @@ class MemoryTable:
         self._app_id = app_id
         self._history = history
         self._version = len(history.entries)
+        self._schema = history.schema
 
     @property
     def epoch(self) -> int | None:
@@ -76,6 +91,7 @@ class MemoryTable:
 
     def refresh(self) -> None:
         self._version = len(self._history.entries)
+        self._schema = self._history.schema
 
     def append(self, files: tuple[FileRef, ...], epoch: int) -> None:
         self.prepare(files, epoch)()
@@ -88,6 +104,28 @@ class MemoryTable:
         for field in fields:
             self._history.schema = self._history.schema.append(field)
         self.refresh()
+
+    def files(self) -> tuple[TableFile, ...]:
+        live = self._history.live(self._version)
+        return tuple(TableFile(path, file.size, file.rows, 0) for path, file in live.items())
+
+    def rewrite(self, rewrites: Sequence[Rewrite]) -> None:
+        self.prepare_rewrite(rewrites)()
+
+    def prepare_rewrite(self, rewrites: Sequence[Rewrite]) -> Callable[[], None]:
+        history = self._history
+        live = history.live(len(history.entries))
+        if history.schema != self._schema:
+            raise CommitRefused("Other columns.")
+        if not all(file.path in live for one in rewrites for file in one.merge.files):
+            raise CommitRefused("Concurrent delete.")
+        version = len(history.entries)
+
+        def write() -> None:
+            if len(history.entries) == version:
+                history.add(Entry("", -1, (), tuple(rewrites)))
+
+        return write
 
     def prepare(self, files: tuple[FileRef, ...], epoch: int) -> Callable[[], None]:
         """The commit up to its last request: what is given writes the entry, if its version is still free."""

@@ -25,6 +25,7 @@ _COMMANDS: dict[str, str] = {
     "verify": "seriatim.cli.verify",
     "repair": "seriatim.cli.repair",
     "history": "seriatim.cli.history",
+    "compact": "seriatim.cli.compact",
 }
 _SUMMARIES: dict[str, str] = {
     "run": "Run a job.",
@@ -39,6 +40,7 @@ _SUMMARIES: dict[str, str] = {
     "produce": "Simulated capture sites, against any broker.",
     "verify": "Check the table against Kafka, independently.",
     "repair": "Go on where a job stopped, or set it back, on your word.",
+    "compact": "Merge small files into large, sorted ones.",
     "history": "What happened to a job: starts, repairs, incidents, versions.",
 }
 

@@ -7,35 +7,33 @@ damaged one's place, in a commit of its own. Where no older state serves, the se
 (`rebuild_sessions.py`).
 """
 
-import re
 from collections.abc import Mapping
 
 import msgspec
 
 from seriatim import paths
-from seriatim.engine.checksum import checksum, read_files
+from seriatim.engine.checksum import checksum, in_order, read_files
 from seriatim.engine.epoch import RunLanes, run_until_clean
-from seriatim.engine.rebuild_sessions import LanePlan, plan_lane, rebuild_from_snapshots
+from seriatim.engine.rebuild_sessions import LanePlan, place_of, plan_lane, rebuild_from_snapshots
 from seriatim.errors import DamagedFile
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger import protocol
 from seriatim.ledger.ledger import Ledger
 from seriatim.ledger.manifest import LanePosition, Manifest
 from seriatim.model import Partition, Span
-from seriatim.output.parquet import FileRef
 from seriatim.partition.program import Program
 from seriatim.partition.result import LaneCounts, LaneResult
+from seriatim.query.table import Range, TableVersion
 from seriatim.state import segment as segments
 from seriatim.state.segment import SegmentRef
 from seriatim.store import Store
 
 
 class Base(msgspec.Struct, frozen=True):
-    """From where a lane's state can be rebuilt: an older position, and the output files of the lane since."""
+    """From where a lane's state can be rebuilt: an older position."""
 
     lane: LanePosition
     epoch: int | None  # None: from the lane's very beginning, without any state
-    files: tuple[FileRef, ...]
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -129,7 +127,6 @@ def whole(store: Store, lane: LanePosition) -> bool:
 
 def find_base(store: Store, manifest: Manifest, lane: LanePosition, log_start: int) -> Base | None:
     """The newest older epoch with a whole state of this lane, from whose position Kafka still has all records."""
-    files: list[FileRef] = []
     oldest, before = lane, manifest.previous
     for epoch in manifests.history(store, manifest):
         past, before = epoch.positions().get(lane.key), epoch.previous
@@ -138,31 +135,30 @@ def find_base(store: Store, manifest: Manifest, lane: LanePosition, log_start: i
         if past.next_offset < log_start:
             return None
         if past.segments != lane.segments and whole(store, past):
-            return Base(past, epoch.epoch, tuple(files))
+            return Base(past, epoch.epoch)
         if epoch.cuts:
             return None  # a repair set positions back: what is older may lie beyond them
-        files += [ref for ref in epoch.adds.get(paths.PRIMARY, ()) if _of_lane(ref, lane)]
         oldest = past
     else:
         if before is not None:
             return None  # the ledger does not go back to the lane's beginning any more
     # Before the lane's first epoch there was no state. Where its first record was, only their number tells.
     began = oldest.next_offset - oldest.counts.records
-    return Base(_beginning(lane, log_start), None, tuple(files)) if log_start <= began else None
+    return Base(_beginning(lane, log_start), None) if log_start <= began else None
 
 
 def _beginning(lane: LanePosition, log_start: int) -> LanePosition:
     return LanePosition(lane.topic, lane.partition, lane.topic_id, log_start, generation=lane.generation)
 
 
-def _of_lane(ref: FileRef, lane: LanePosition) -> bool:
-    prefix = paths.output_file(paths.PRIMARY, lane.topic, lane.partition, "")
-    return re.fullmatch(re.escape(prefix.removesuffix(".parquet")) + r"[0-9a-f]{32}\.parquet", ref.path) is not None
-
-
 def _proven(store: Store, program: Program, lane: LanePosition, base: Base, result: LaneResult) -> bool:
     """Did the records give the same counts, the same sessions and the same rows as they did then?"""
     counts = base.lane.counts.plus(result.counts)
+    changes = TableVersion.open(store, paths.PRIMARY)
+    assert changes is not None, "where there is a state there is a table"
+    # As the table shows them now, not as they were staged then: those files may be merged and gone.
+    since = Range("_offset", base.lane.next_offset, lane.next_offset - 1)
+    names = program.schema.names
     return (
         result.next_offset == lane.next_offset
         and result.sessions == lane.sessions
@@ -170,7 +166,7 @@ def _proven(store: Store, program: Program, lane: LanePosition, base: Base, resu
         and max(result.clock_ms, base.lane.clock_ms) == lane.clock_ms
         and _comparable(counts, lane) == _comparable(lane.counts, lane)
         and checksum(read_files(store, result.files.get(paths.PRIMARY, ()), program.schema))
-        == checksum(read_files(store, base.files, program.schema))
+        == checksum(in_order(changes.read([*place_of(lane), since], names)).cast(program.schema))
     )
 
 

@@ -189,7 +189,7 @@ def _differences(
     changes = TableVersion.open(store, paths.PRIMARY)
     assert changes is not None, "where there is a manifest there is a table"
     given = read_files(store, result.files.get(paths.PRIMARY, ()), changes.schema)
-    there = in_order(changes.read([*_place(lane), Range("_offset", _first(taken), lane.next_offset - 1)]))
+    there = in_order(changes.read([*place_of(lane), Range("_offset", _first(taken), lane.next_offset - 1)]))
     given_since, there_since = _beyond(given, taken), _beyond(there, taken)
     if checksum(given_since) != checksum(there_since):
         yield f"the rows are other ones than the table holds ({given_since.num_rows}, and {there_since.num_rows} there)"
@@ -223,7 +223,7 @@ def _beyond(rows: pa.Table, taken: dict[str, Taken]) -> pa.Table:
     return rows.filter(pa.array(beyond, pa.bool_()))
 
 
-def _place(lane: LanePosition) -> list[Range]:
+def place_of(lane: LanePosition) -> list[Range]:
     return [
         Range.just("_topic", lane.topic),
         Range.just("_partition", lane.partition),

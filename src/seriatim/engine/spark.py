@@ -71,7 +71,7 @@ class SparkEngine:
     def start(self) -> None:
         """Start Spark now, not with the first records: what is wrong with it should be told at once."""
         try:
-            self._session()
+            self.session()
         except (PySparkException, Py4JError, OSError) as error:
             self._forget_dead_session()
             raise self._failure(error) from error
@@ -84,7 +84,7 @@ class SparkEngine:
         task = LaneTask(self._ref, self._store, starts)
         patience = Patience(self._stop, timeout_seconds, self._cancel, self._end_by_force)
         try:
-            frame = self._frame(self._session(), starts)
+            frame = self._frame(self.session(), starts)
             with patience.while_waiting():
                 rows = (
                     frame.coalesce(self._job.tasks_max).mapInArrow(task.__call__, f"{REPORT_COLUMN} binary").collect()
@@ -136,17 +136,10 @@ class SparkEngine:
         with suppress(AttributeError, OSError):
             SparkContext._gateway.proc.kill()  # type: ignore[union-attr]  # PySpark has no other name for its process
 
-    def _session(self) -> SparkSession:
+    def session(self) -> SparkSession:
         if self._spark is None:
-            usable_java()  # says what is missing; Spark would only say that its gateway ended
-            os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-            settings = _DEFAULTS | {"spark.jars": ",".join(str(jar) for jar in connector_jars())} | self._job.spark
-            builder = SparkSession.builder.appName(f"seriatim {self._job.name}")
-            for name, value in settings.items():
-                builder = builder.config(name, value)
-            with _console_to(self._log_path), _kept_interrupt():
-                self._spark = builder.getOrCreate()
-            self._spark.sparkContext.setLogLevel("WARN")
+            settings = {"spark.jars": ",".join(str(jar) for jar in connector_jars())} | self._job.spark
+            self._spark = open_session(self._job.name, settings, self._log_path)
         return self._spark
 
     def _forget_dead_session(self) -> None:
@@ -174,6 +167,19 @@ def _too_long(seconds: float | None) -> EngineFailure:
         hint="If an operator or the storage hangs, that is to be mended; if epochs are slow, give the job a smaller "
         "max_records_per_epoch or a longer epoch_timeout.",
     )
+
+
+def open_session(name: str, settings: dict[str, str], log_path: Path) -> SparkSession:
+    """A Spark session of our own, with these settings before ours; the JVM writes to the log file."""
+    usable_java()  # says what is missing; Spark would only say that its gateway ended
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(f"seriatim {name}")
+    for key, value in (_DEFAULTS | settings).items():
+        builder = builder.config(key, value)
+    with _console_to(log_path), _kept_interrupt():
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from seriatim import clock, paths, remote
 from seriatim.errors import ConfigurationError, StorageFailure
+from seriatim.ledger.compaction import Rewrite, TableFile
 from seriatim.ledger.file_facts import without_columns
 from seriatim.ledger.table_log import CommitRefused, CommitUncertain, TableLog
 from seriatim.output.parquet import FileRef
@@ -19,6 +20,7 @@ from seriatim.store import Store, forbidden
 
 ADD_COLUMNS_TRIES: Final = 20
 ALONE: Final = CommitProperties(max_commit_retries=0)  # on top of just the snapshot at hand, or not at all
+REWRITE_TRIES: Final = 20
 OWNER: Final = "seriatim.job"  # in a table's properties: whose it is
 
 
@@ -150,10 +152,97 @@ class OutputTable:
             if self._table.version() != before + 1:
                 raise CommitFailedError("another entry was made")
 
+    def files(self) -> tuple[TableFile, ...]:
+        features = self._table.protocol().reader_features or []
+        if "deletionVectors" in features:
+            raise ConfigurationError(
+                f"The table {self._store.table_url(self.name)} has deletion vectors: not all rows of its files count.",
+                detail="Another program made them; Seriatim does not read them.",
+                hint="Have that program write the files anew (REORG TABLE ... APPLY (PURGE)), and drop the feature.",
+            )
+        return _table_files(pa.table(self._table.get_add_actions(flatten=True)))
+
+    def rewrite(self, rewrites: Sequence[Rewrite]) -> None:
+        """SUBTLE: delta-rs does not refuse to remove a file that is gone (measured: two such commits both happen, and
+        its rows are there twice; after a repair's cut, they would come back). So each try looks at the newest version
+        whether all are there, and commits to the very next one or not at all: `max_commit_retries=0`.
+        """
+        removed = {file.path for one in rewrites for file in one.merge.files}
+        added = {paths.inside_table(self.name, file.path) for one in rewrites for file in one.files}
+        for _ in range(REWRITE_TRIES):
+            try:
+                newest = DeltaTable(self._store.table_url(self.name), storage_options=self._store.table_options)
+                present: set[Any] = set(pa.table(newest.get_add_actions()).column("path").to_pylist())
+            except (DeltaError, OSError) as error:
+                raise _failure(self._store, self.name, "can not be read", error) from None
+            if added <= present:
+                return  # a try before this one did happen, and was reported as failed
+            if not removed <= present:
+                raise CommitRefused(f"{len(removed - present)} of the files to be replaced are gone.")
+            if newest.schema() != self._table.schema():
+                raise CommitRefused("The table has other columns by now.")  # new files have to tell of each
+            try:
+                newest.create_write_transaction(
+                    _actions(self.name, rewrites, clock.now_ms()),
+                    mode="append",
+                    schema=newest.schema(),
+                    partition_by=newest.metadata().partition_columns,
+                    commit_properties=CommitProperties(
+                        {"seriatim.compaction": str(len(rewrites))}, max_commit_retries=0
+                    ),
+                )
+            except CommitFailedError:
+                continue
+            except Exception as error:  # noqa: BLE001 (as above)
+                raise CommitUncertain(remote.reason(error)) from None
+            return
+        raise CommitRefused(f"Others have committed just before, {REWRITE_TRIES} times in a row.")
+
     def _properties(self, epoch: int) -> CommitProperties:
         return CommitProperties(
             custom_metadata={"seriatim.epoch": str(epoch)}, app_transactions=[Transaction(self._app_id, epoch)]
         )
+
+
+def _actions(name: str, rewrites: Sequence[Rewrite], now_ms: int) -> list[AddAction | RemoveAction]:
+    """They change no data, and say so: whoever follows the table's changes passes over them."""
+    removes = (
+        RemoveAction(file.path, False, now_ms, file.size, dict(file.values))
+        for one in rewrites
+        for file in one.merge.files
+    )
+    adds = (
+        AddAction(paths.inside_table(name, file.path), file.size, dict(one.merge.values), now_ms, False, file.stats)
+        for one in rewrites
+        for file in one.files
+    )
+    return [*removes, *adds]
+
+
+def _table_files(found: pa.Table) -> tuple[TableFile, ...]:
+    """Of what delta-rs says about a table's files. Times as integers: not every one of Kafka's is one of Python's."""
+    oldest = next((name for name in ("min._timestamp", "min.timestamp") if name in found.column_names), None)
+    written: list[Any] = found.column("modification_time").to_pylist()
+    since: list[Any] = written if oldest is None else found.column(oldest).cast(pa.int64()).to_pylist()
+    parts = [name for name in found.column_names if name.startswith("partition.")]
+    rows = found.select(["path", "size_bytes", "num_records", *parts]).to_pylist()
+    return tuple(
+        TableFile(
+            path=row["path"],
+            size=row["size_bytes"],
+            rows=row["num_records"],
+            since_ms=at if oldest is None or first is None else first // 1000,
+            values=tuple(sorted((name.removeprefix("partition."), _value(row[name])) for name in parts)),
+        )
+        for row, at, first in zip(rows, written, since, strict=True)
+    )
+
+
+def _value(value: Any) -> str | None:
+    """As a log names the value of a partition column."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)
 
 
 def find_owner(store: Store, name: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from seriatim.ledger.compaction import Rewrite, TableFile
 from seriatim.output.parquet import FileRef
 from seriatim.store import Store
 
@@ -47,6 +48,13 @@ class TableLog(Protocol):
 
     def add_columns(self, fields: Sequence["pa.Field[Any]"]) -> None:
         """Log entries of nobody's epoch: these columns are there, null in every row so far. Moves the snapshot."""
+
+    def files(self) -> tuple[TableFile, ...]:
+        """What the snapshot holds."""
+
+    def rewrite(self, rewrites: Sequence[Rewrite]) -> None:
+        """One log entry without `txn`, which changes no data: files in the place of others that hold the same rows.
+        `CommitRefused` if one of those is gone; whatever else was committed since the snapshot does not matter."""
 
 
 class Tables(Protocol):

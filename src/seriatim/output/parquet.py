@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -32,13 +32,32 @@ class FileRef(msgspec.Struct, frozen=True):
     stats: str
 
 
+Compression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
+
+
+class FileShape(msgspec.Struct, frozen=True):
+    """How large files and row groups become, and how they are packed."""
+
+    file_bytes: int
+    row_group_rows: int
+    compression: Compression = "zstd"
+    level: int | None = None  # None: the packer's own
+
+
 class FileWriter:
     """Collects batches into large row groups, and these into files of a bounded size."""
 
-    def __init__(self, store: Store, schema: pa.Schema, new_path: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        schema: pa.Schema,
+        new_path: Callable[[], str],
+        shape: FileShape | None = None,
+    ) -> None:
         self._store = store
         self._schema = schema
         self._new_path = new_path
+        self._shape = shape or FileShape(FILE_BYTES, ROW_GROUP_ROWS)
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
@@ -53,9 +72,9 @@ class FileWriter:
         self._bounded = self._bounded and not _holds_nan(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
-        if self._rows >= ROW_GROUP_ROWS or self._bytes >= ROW_GROUP_BYTES:
+        if self._rows >= self._shape.row_group_rows or self._bytes >= ROW_GROUP_BYTES:
             self._write_row_group()
-            if self._sink.tell() >= FILE_BYTES:
+            if self._sink.tell() >= self._shape.file_bytes:
                 self._finish_file()
 
     def close(self) -> list[FileRef]:
@@ -72,7 +91,8 @@ class FileWriter:
             self._writer = pq.ParquetWriter(
                 self._sink,
                 self._schema,
-                compression="zstd",
+                compression=self._shape.compression,
+                compression_level=self._shape.level,
                 write_page_checksum=True,
                 write_statistics=True,
                 metadata_collector=self._metadata,

@@ -1,0 +1,61 @@
+"""Merges on Spark: each order is a task of its own, which reads small files and writes sorted ones. Like `spark.py` and
+`query/spark.py` a door to pyspark; it knows nothing of jobs, topics and lanes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j ships no types
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from seriatim.errors import EngineFailure
+from seriatim.output.merge import (
+    Merged,
+    MergeOrder,
+    decode_merged,
+    decode_order,
+    encode_merged,
+    encode_order,
+    merge_files,
+)
+from seriatim.store import Store
+
+GROUP: Final = "seriatim-compaction"  # of Spark jobs: they can be cancelled, and no epoch is touched
+
+
+class SparkMerger:
+    """`engine.compaction.RunMerges`. `tasks`: at most so many at a time."""
+
+    def __init__(self, session: Callable[[], SparkSession], store: Store, tasks: int | None = None) -> None:
+        self._session = session
+        self._store = store
+        self._tasks = tasks
+
+    def __call__(self, orders: Sequence[MergeOrder]) -> list[Merged]:
+        merge = _Merge(self._store)
+        tasks = len(orders) if self._tasks is None else min(self._tasks, len(orders))
+        try:
+            session = self._session()
+            session.sparkContext.setJobGroup(GROUP, "Seriatim: small files into sorted ones", interruptOnCancel=False)
+            table = pa.table({"order": pa.array([encode_order(order) for order in orders], pa.binary())})
+            frame = session.createDataFrame(table).repartition(tasks)
+            rows = frame.mapInArrow(merge.__call__, "merged binary").collect()
+        except (PySparkException, Py4JError, OSError) as error:
+            raise EngineFailure("Spark could not merge files.", detail=str(error).split("\n")[0][:500]) from error
+        return [decode_merged(bytes(row[0])) for row in rows]
+
+
+class _Merge:
+    """Runs in Spark's Python workers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            orders: list[Any] = batch.column("order").to_pylist()
+            for order in orders:
+                merged = encode_merged(merge_files(self._store, decode_order(order)))
+                yield pa.RecordBatch.from_arrays([pa.array([merged], pa.binary())], names=["merged"])
