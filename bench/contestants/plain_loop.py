@@ -1,6 +1,6 @@
 """Contestant: no framework at all: a loop over confluent-kafka and a dict for each session.
 
-It has no recovery: state and position die with the process, and output may be doubled or torn. It is what somebody would
+It has no recovery: state and position die with the process, output may be doubled or torn. It is what somebody would
 write in an afternoon; what is slower than this pays for something. A process for each core, each with its share of the
 partitions; records are taken in thousands and folded session by session; a file when an epoch's worth is there.
 """

@@ -33,6 +33,10 @@ MERGE_STAGED: Final = "merge-staged"
 COMPACTION_STAGED: Final = "compaction-staged"
 COMPACTION_COMMITTED: Final = "compaction-committed"
 
+# Of `gc`: the floor is written; one class of objects is deleted.
+GC_FLOOR_WRITTEN: Final = "gc-floor-written"
+GC_CLASS_DELETED: Final = "gc-class-deleted"
+
 _KILL: Final = "SERIATIM_KILL_AT"
 _HALT: Final = "SERIATIM_HALT_AT"
 _reached: Counter[str] = Counter()

@@ -5,6 +5,7 @@
     incidents/                                       a follower output: what went wrong, with the records
     frames/                                          a follower output: whole session tables, at intervals
     _seriatim/epochs/<20-digit epoch>.json.zst       manifests
+    _seriatim/collections/<20-digit floor>-<unique>.json   what `seriatim gc` did; no epoch below the floor is kept
     _seriatim/create-if-absent                       created by the first run: that no later one can is the proof
     _seriatim/state/<topic>/<partition>/<name>.parquet   state segments
 
@@ -18,17 +19,31 @@ PRIMARY: Final = "changes"
 SESSIONS: Final = "sessions"
 INCIDENTS: Final = "incidents"
 FRAMES: Final = "frames"
+OUTPUTS: Final = (PRIMARY, SESSIONS, INCIDENTS, FRAMES)
 EPOCHS: Final = "_seriatim/epochs"
+STATE: Final = "_seriatim/state"
+COLLECTIONS: Final = "_seriatim/collections"
 PROOF: Final = "_seriatim/create-if-absent"
+
+_MANIFEST: Final = re.compile(rf"{EPOCHS}/(\d{{20}})\.json\.zst")
+_STATE_SEGMENT: Final = re.compile(rf"{STATE}/[A-Za-z0-9._-]+/\d+/\d{{20}}-[0-9a-f]{{32}}\.parquet")
+_COLLECTION: Final = re.compile(rf"{COLLECTIONS}/(\d{{20}})-([0-9a-f]{{32}})(\.done)?\.json")
+_TRIAL: Final = re.compile(rf"{PROOF}-[0-9a-f]{{32}}")
 
 
 def manifest(epoch: int) -> str:
     return f"{EPOCHS}/{epoch:020d}.json.zst"
 
 
+def epoch_of(path: str) -> int | None:
+    """Of a manifest; None: it is not one."""
+    found = _MANIFEST.fullmatch(path)
+    return None if found is None else int(found[1])
+
+
 def state_segment(topic: str, partition: int, start_offset: int, unique: str) -> str:
     """`start_offset`, where the epoch's records began, only makes listings readable: names are unique without it."""
-    return f"_seriatim/state/{topic}/{partition}/{start_offset:020d}-{unique}.parquet"
+    return f"{STATE}/{topic}/{partition}/{start_offset:020d}-{unique}.parquet"
 
 
 def output_file(output: str, topic: str, partition: int, unique: str) -> str:
@@ -52,3 +67,22 @@ def inside_table(output: str, path: str) -> str:
     if not path.startswith(prefix):
         raise ValueError(f"{path} is not inside the table {output}")
     return path[len(prefix) :]
+
+
+def looks_like_state(path: str) -> bool:
+    return _STATE_SEGMENT.fullmatch(path) is not None
+
+
+def looks_like_trial(path: str) -> bool:
+    """What a test of the storage leaves behind when it is killed."""
+    return _TRIAL.fullmatch(path) is not None
+
+
+def collection(floor: int, unique: str, *, done: bool) -> str:
+    return f"{COLLECTIONS}/{floor:020d}-{unique}{'.done' if done else ''}.json"
+
+
+def floor_of(path: str) -> int | None:
+    """Of what `gc` wrote of itself; None: it is not that."""
+    found = _COLLECTION.fullmatch(path)
+    return None if found is None else int(found[1])

@@ -7,7 +7,7 @@ files are never overwritten. A `Store` is a URL and options, so it travels to ex
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import obstore
@@ -17,6 +17,14 @@ from seriatim import remote
 from seriatim.errors import ConfigurationError, StorageFailure
 
 TRIES: Final = 4  # to write an object while nobody can tell whether it was written
+
+
+class StoredObject(NamedTuple):
+    """What a listing says of an object. Its time is the storage's own, not that of whoever wrote it."""
+
+    path: str
+    size: int
+    modified_ms: int
 
 
 class Store:
@@ -86,11 +94,17 @@ class Store:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Paths below a folder, in order."""
+        yield from sorted(found.path for found in self.listing(prefix))
+
+    def listing(self, prefix: str = "") -> Iterator[StoredObject]:
+        """All objects below a folder, in no order: there may be millions."""
         try:
-            found = [item["path"] for page in obstore.list(self._store(), prefix) for item in page]
-            yield from sorted(found)
+            for page in obstore.list(self._store(), prefix or None):
+                for found in page:
+                    modified_ms = int(found["last_modified"].timestamp() * 1000)
+                    yield StoredObject(found["path"], found["size"], modified_ms)
         except (FileNotFoundError, obstore_errors.BaseError) as error:
-            raise self._failure("list", prefix, error) from None
+            raise self._failure("list", prefix or "all of it", error) from None
 
     def delete(self, path: str) -> None:
         try:

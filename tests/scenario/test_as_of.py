@@ -259,7 +259,7 @@ def test_frames_that_a_repair_has_not_taken_away_yet_do_not_count(tmp_path: Path
     goal = ToOffsets({Partition("capture-test", 0): 450})
     moves = plan_moves(player.store, player.ledger.manifest, goal, spans)
     player.ledger.roll_followers_forward = lambda: None  # type: ignore[method-assign]  # the driver dies before it
-    player.ledger.cut_back(moved(player.ledger.lanes, moves), cuts(moves, player.program.schemas))
+    player.ledger.cut_back(moved(player.ledger.lanes, moves), cuts(moves, player.program.schemas), floor=0)
     position = player.ledger.lanes[0].next_offset
     now = s.open(str(tmp_path)).as_of("s0", accept_gap=True)
     assert rows(now.table) == whole.tables[bisect_right(whole.offsets, position - 1) - 1]

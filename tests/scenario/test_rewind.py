@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from seriatim.errors import ConfigurationError
+from seriatim.ledger import collections
 from seriatim.ledger.ledger import Ledger
 from seriatim.ledger.manifest import Manifest
 from seriatim.model import Partition
@@ -52,8 +53,9 @@ def set_back(played: Player, goal: Goal, scope: Scope = Scope()) -> tuple[Move, 
     played.start()
     assert played.ledger.manifest is not None
     spans = dict(played.log.spans(lane.key for lane in played.ledger.lanes))
+    floor = collections.read_floor(played.store)
     moves = plan_moves(played.store, played.ledger.manifest, goal, spans, scope)
-    played.ledger.cut_back(moved(played.ledger.lanes, moves), cuts(moves, played.program.schemas))
+    played.ledger.cut_back(moved(played.ledger.lanes, moves), cuts(moves, played.program.schemas), floor)
     return moves
 
 

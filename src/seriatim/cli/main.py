@@ -26,6 +26,7 @@ _COMMANDS: dict[str, str] = {
     "repair": "seriatim.cli.repair",
     "history": "seriatim.cli.history",
     "compact": "seriatim.cli.compact",
+    "gc": "seriatim.cli.gc",
 }
 _SUMMARIES: dict[str, str] = {
     "run": "Run a job.",
@@ -42,6 +43,7 @@ _SUMMARIES: dict[str, str] = {
     "repair": "Go on where a job stopped, or set it back, on your word.",
     "compact": "Merge small files into large, sorted ones.",
     "history": "What happened to a job: starts, repairs, incidents, versions.",
+    "gc": "What nobody needs any more in a storage; delete it.",
 }
 
 

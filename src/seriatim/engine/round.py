@@ -3,7 +3,8 @@
 The Spark engine and the local one differ only in how they run the lanes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
@@ -12,7 +13,7 @@ from seriatim.engine.admission import Limits, admit
 from seriatim.engine.epoch import EpochReport, RunLanes, run_epoch
 from seriatim.engine.housekeeping import Housekeeping
 from seriatim.engine.survey import Orders, Policy, Survey, orders, survey
-from seriatim.errors import EnvironmentFailure, RecordsLost
+from seriatim.errors import DamagedFile, EnvironmentFailure, RecordsLost
 from seriatim.ledger.ledger import Ledger
 from seriatim.model import Partition, Span
 from seriatim.partition.program import Program
@@ -68,9 +69,10 @@ class Rounds:
         missing = view.found.missing
         due = orders(view.found, self._source.gone(missing) if missing else (), self._policy)
         if due:
-            work = Housekeeping(self._program, self._store, self._ledger)
-            work.carry_out(due)
-            work.commit()
+            with self._still_ours():
+                work = Housekeeping(self._program, self._store, self._ledger)
+                work.carry_out(due)
+                work.commit()
         return due
 
     def run(self, view: View, limits: Limits, run_lanes: RunLanes) -> EpochReport | None:
@@ -78,9 +80,23 @@ class Rounds:
         admitted = admit(view.found.unread, limits)
         if not admitted:
             return None
-        return run_epoch(
-            self._ledger, admitted, view.topic_ids, lambda starts: self._same_topics(run_lanes(starts), view, admitted)
-        )
+        with self._still_ours():
+            return run_epoch(
+                self._ledger,
+                admitted,
+                view.topic_ids,
+                lambda starts: self._same_topics(run_lanes(starts), view, admitted),
+            )
+
+    @contextmanager
+    def _still_ours(self) -> Iterator[None]:
+        """SUBTLE: state that is not there may be state that was collected, because another driver is at work since long
+        ago. Then we are fenced, and must not take the job over in order to mend it."""
+        try:
+            yield
+        except DamagedFile:
+            self._ledger.check()
+            raise
 
     def _same_topics(
         self, reports: Iterable[TaskReport], view: View, admitted: Mapping[Partition, Span]

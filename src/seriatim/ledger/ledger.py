@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from seriatim import clock, failpoint, paths
 from seriatim.errors import CommitUnresolved, EnvironmentFailure, Fenced, SeriatimError
+from seriatim.ledger import collections, protocol
 from seriatim.ledger import manifest as manifests
-from seriatim.ledger import protocol
 from seriatim.ledger.columns import check_key, new_columns
 from seriatim.ledger.delta import OutputTable, check_owner, find_owner
 from seriatim.ledger.manifest import LanePosition, Manifest, SourceFacts, Writer
@@ -119,10 +119,21 @@ class Ledger:
         """The same, with positions that do not follow from the results alone."""
         return self._make_visible(self._claim(lanes, _adds(list(results))))
 
-    def cut_back(self, lanes: tuple[LanePosition, ...], cuts: dict[str, str]) -> Manifest:
+    def cut_back(self, lanes: tuple[LanePosition, ...], cuts: dict[str, str], floor: int) -> Manifest:
         """Set positions and state back, and take away the rows that came after them, at once. `cuts`: by output, a
-        predicate."""
-        return self._make_visible(self._claim(lanes, {}, cuts=cuts))
+        predicate. `floor`: that of collections, as it was before the older positions were looked up.
+
+        SUBTLE: the older state may be taken away while we look. A collection writes its floor, then looks for claims;
+        we claim, then look at the floor: one of the two sees the other.
+        """
+        manifest = self._claim(lanes, {}, cuts=cuts)
+        if collections.read_floor(self._store) != floor:
+            raise EnvironmentFailure(
+                "Old epochs were collected while the job was being set back.",
+                detail="Nothing was changed.",
+                hint="Give the order again: it will see how far back it can still go.",
+            )
+        return self._make_visible(manifest)
 
     def _make_visible(self, manifest: Manifest) -> Manifest:
         failpoint.reach(failpoint.AFTER_CLAIM)

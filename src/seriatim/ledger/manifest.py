@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from seriatim import paths
 from seriatim.errors import DamagedFile
+from seriatim.ledger import collections
 from seriatim.model import Failure, Partition
 from seriatim.output.parquet import FileRef
 from seriatim.partition.result import LaneCounts
@@ -121,10 +122,15 @@ def _checked(data: bytes, epoch: int) -> Manifest:
 
 def history(store: Store, newest: Manifest) -> Iterator[Manifest]:
     """The committed epochs, from this one back to the first, or as far as their manifests go: what was before an older
-    one that is missing is not known. Whether it began there, the last one's `previous` tells."""
+    one that is missing, or was collected, is not known. Whether it began there, the last one's `previous` tells.
+
+    SUBTLE: below the floor of a collection nothing is looked at, even if it is there: a driver that sleeps since long
+    ago may claim an epoch of then, which is free once more.
+    """
     manifest = newest
     yield manifest
-    while manifest.previous is not None:
+    floor = collections.read_floor(store) if manifest.previous is not None else 0
+    while manifest.previous is not None and manifest.previous >= floor:
         data = store.read(paths.manifest(manifest.previous))
         if data is None:
             return

@@ -6,7 +6,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from seriatim.ledger import collections
 from seriatim.ledger import manifest as manifests
+from seriatim.ledger.collections import Collection
 from seriatim.ledger.manifest import Manifest
 from seriatim.observe.status import committed_manifest
 from seriatim.observe.target import Target
@@ -15,7 +17,7 @@ from seriatim.partition.result import LaneCounts
 EPOCHS_MAX = 1_000  # read by default: each is a file
 
 
-What: TypeAlias = Literal["started", "records", "put in order", "repaired", "set back"]
+What: TypeAlias = Literal["started", "records", "put in order", "repaired", "set back", "collected"]
 
 
 class Chapter(msgspec.Struct, frozen=True):
@@ -44,7 +46,9 @@ def read_history(target: Target, *, epochs_max: int = EPOCHS_MAX) -> list[Chapte
     found = list(islice(manifests.history(target.store, newest), epochs_max + 1))
     found.reverse()
     whole = len(found) <= epochs_max and found[0].previous is None
-    return list(_chapters(found, None) if whole else _chapters(found[1:], found[0]))
+    chapters = list(_chapters(found, None) if whole else _chapters(found[1:], found[0]))
+    told = [_of_collection(one) for one in collections.read_all(target.store) if one.newest >= found[0].epoch]
+    return sorted([*chapters, *told], key=lambda chapter: (chapter.last_epoch, chapter.from_ms))
 
 
 def _chapters(oldest_first: Iterable[Manifest], before: Manifest | None) -> Iterator[Chapter]:
@@ -87,6 +91,25 @@ def _chapter(manifest: Manifest, before: Manifest | None) -> Chapter:
         seriatim=manifest.writer.seriatim,
         job_sha256=manifest.writer.job_sha256,
         because=manifest.writer.because,
+    )
+
+
+def _of_collection(one: Collection) -> Chapter:
+    what = f"{one.objects:,} objects, {one.bytes:,} bytes" if one.done else "it was cut off: run it again"
+    return Chapter(
+        what="collected",
+        first_epoch=one.newest,
+        last_epoch=one.newest,
+        from_ms=one.at_ms,
+        to_ms=one.at_ms,
+        records=0,
+        rows=0,
+        incidents=0,
+        driver="",
+        host=one.host,
+        seriatim=one.seriatim,
+        job_sha256="",
+        because=f"{what}; kept are the epochs from {one.floor} on",
     )
 
 

@@ -16,6 +16,7 @@ from seriatim.engine.rebuild import whole
 from seriatim.engine.supervisor import facts_of
 from seriatim.errors import ConfigurationError
 from seriatim.job import Job
+from seriatim.ledger import collections
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger.ledger import Ledger
 from seriatim.ledger.manifest import LanePosition, Manifest
@@ -226,8 +227,9 @@ def apply(job: Job, ref: JobRef, goal: Goal, scope: Scope, reason: str) -> tuple
     store = Store(job.storage, job.revealed_storage_options())
     ledger = Ledger.open(store, facts_of(job, ref, "repair", reason), job.program.schemas)
     assert ledger.manifest is not None, "an open ledger has a manifest"
+    floor = collections.read_floor(store)
     moves = plan_moves(store, ledger.manifest, goal, _spans(job), scope)
-    return ledger.cut_back(moved(ledger.lanes, moves), cuts(moves, job.program.schemas)), moves
+    return ledger.cut_back(moved(ledger.lanes, moves), cuts(moves, job.program.schemas), floor), moves
 
 
 def _spans(job: Job) -> dict[Partition, Span]:

@@ -47,7 +47,12 @@ def verify_job(
     manifest = _told_in_full(job, store)
 
     def was_set_back() -> bool:
-        return manifest is not None and any(past.cuts for past in manifests.history(store, manifest))
+        """Where the ledger's history does not go back to the beginning any more, it may have been."""
+        past = manifest
+        for past in () if manifest is None else manifests.history(store, manifest):
+            if past.cuts:
+                return True
+        return past is not None and past.previous is not None
 
     lanes = () if manifest is None else manifest.lanes
     return verify(
