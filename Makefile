@@ -1,7 +1,7 @@
 # `make` prints what there is to make. Each target sets up what it needs; after the first time that takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check simulate fuzz chaos bench bench-quick clean
+.PHONY: help setup demo test test-fast check simulate fuzz chaos bench bench-goals bench-quick clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -39,12 +39,17 @@ check: setup ## check style, format, types and the house rules
 	$(BIN)/mypy
 	$(BIN)/pytest tests/test_tidy.py
 
-bench: setup ## measure against the alternatives on this machine: about an hour, best with nothing else running
+bench: setup ## measure against the alternatives on this machine: about 35 minutes, best with nothing else running
 	@bench/peers/setup.sh
 	@bench/java/build.sh
 	$(BIN)/python -m bench.compare $(BENCH)
 	$(BIN)/python -m bench.compare --shape many $(BENCH)
 	$(BIN)/python -m bench.report
+
+bench-goals: setup ## measure ourselves: start, latency, idle sessions, history, memory ...: half an hour; QUICK=--quick: minutes
+	for name in start overhead latency idle partitions history memory; do \
+		$(BIN)/python -m bench.$$name $(QUICK) || failed="$$failed $$name"; \
+	done; $(BIN)/python -m bench.report; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 bench-quick: setup ## the same, smaller: minutes, and less exact; its tables are printed, not kept
 	@bench/peers/setup.sh

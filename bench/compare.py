@@ -1,7 +1,7 @@
 """Messages a second: Seriatim beside its peers, the same ordered work, the same records.
 
     python -m bench.compare                      2 million messages, every contestant three times, alternating
-    python -m bench.compare --shape many         many sessions, larger rows
+    python -m bench.compare --shape many         many sessions, larger rows; once
     python -m bench.compare --quick              400,000 messages, once: mostly start-up
     python -m bench.compare --only seriatim,noop measures these anew and keeps the others' results
     python -m bench.compare --resume             goes on with a run that was cut off
@@ -32,13 +32,14 @@ from seriatim.source.jars import connector_jars
 
 SECONDS_MAX: Final = 600.0
 QUICK: Final = 400_000
+SLOW: Final = 20_000  # messages/s
 
 
 def main() -> None:
     arguments = parse()
     shape = SHAPES[arguments.shape]
     messages = arguments.messages or (QUICK if arguments.quick else shape.messages)
-    rounds = arguments.rounds or (1 if arguments.quick else 3)
+    rounds = arguments.rounds or (1 if arguments.quick else shape.rounds)
     load = {"shape": arguments.shape, "messages": messages, "partitions": PARTITIONS}
     path = arguments.results / f"{arguments.shape}.json"
     conditions = {"load": load, "rounds": rounds, "machine": results.machine(), "at": results.now()}
@@ -54,7 +55,7 @@ def main() -> None:
         warmup = max(messages // 10, 1)
         for turn in range(rounds):
             for name in names:  # alternating, so that a busy moment of the machine meets all of them
-                if len(kept.runs.get(name, ())) > turn or name in kept.missing:
+                if len(kept.runs.get(name, ())) > turn or name in kept.missing or (turn and slow(name, kept)):
                     continue
                 with tempfile.TemporaryDirectory(prefix="seriatim-bench-", ignore_cleanup_errors=True) as folder:
                     output = f"{name}-{turn}"
@@ -62,6 +63,11 @@ def main() -> None:
                     task = Task(*place, messages, PARTITIONS, warmup, shape.columns, results.cores(), jars, output)
                     with output_topic(task):
                         measure(CONTESTANTS[name], task, rows, kept)
+
+
+def slow(name: str, kept: Results) -> bool:
+    """One round tells enough of it; the page says that it was one."""
+    return any(run["steady"] < SLOW for run in kept.runs.get(name, ()))
 
 
 @contextmanager

@@ -64,6 +64,45 @@ GOALS: Final = (
     Goal("Spark `from_json` → Parquet, speed", ratio("from_json"), at_least=1.6),
     Goal("Spark Kafka → nothing, speed", ratio("noop"), at_least=0.5),
     Goal("a user's own operator beside RebuildTable, speed", ratio("seriatim", ours="seriatim_operator"), at_least=0.8),
+    Goal("`seriatim --help`", told("start", "`seriatim --help`, s"), " s", at_most=0.3),
+    Goal("`seriatim run` to first commit", told("start", "`seriatim run` to first commit, s"), " s", at_most=12),
+    Goal("an epoch beyond Spark's own empty micro-batch", told("overhead", "beyond Spark's, ms"), " ms", at_most=200),
+    Goal("produced → visible, 10,000 messages/s, p50", told("latency", "Seriatim: p50, s"), " s", at_most=0.8),
+    Goal("produced → visible, 10,000 messages/s, p99", told("latency", "Seriatim: p99, s"), " s", at_most=2),
+    Goal("idle sessions: an epoch, beside the busy alone", told("idle", "beside / alone: an epoch"), at_most=1.3),
+    Goal(
+        "idle sessions: start to first commit",
+        told("idle", "beside the idle ones: start to first commit, s"),
+        " s",
+        at_most=20,
+    ),
+    Goal(
+        "idle sessions: state written, beside the busy alone",
+        told("idle", "beside / alone: state written"),
+        at_most=1.3,
+    ),
+    Goal("partitions: 50 busy among all, beside 50 alone", told("partitions", "among the others / alone"), at_most=1.5),
+    Goal("history: commit, old table beside young", told("history", "old / young: commit"), at_most=1.3),
+    Goal("history: start, old table beside young", told("history", "old / young: start"), at_most=1.3),
+    Goal(
+        "memory: great backlog, a Python worker",
+        told("memory", "the great backlog: peak of a Python worker, MB"),
+        " MB",
+        at_most=512,
+    ),
+    Goal("memory: great backlog beside a tenth of it", told("memory", "great / small backlog"), at_most=1.2),
+    Goal(
+        "memory: messages of 1 MB, a Python worker",
+        told("memory", "messages of 1 MB: peak of a Python worker, MB"),
+        " MB",
+        at_most=512,
+    ),
+    Goal(
+        "memory: idle sessions, a Python worker",
+        told("idle", "beside the idle ones: peak of a Python worker, MB"),
+        " MB",
+        at_most=512,
+    ),
 )
 
 

@@ -18,6 +18,7 @@ class Shape:
 
     title: str
     messages: int
+    rounds: int
     sessions: int
     rows: int
     columns: tuple[tuple[str, str], ...]
@@ -62,8 +63,8 @@ _LARGE: Final = (
     ("note", "string"),
 )
 SHAPES: Final = {
-    "wide": Shape("16 sessions of 300 rows, 4 columns", 2_000_000, 16, 300, _NARROW, _narrow_row, _narrow_patch),
-    "many": Shape("2,000 sessions of 100 rows, 12 columns", 1_000_000, 2_000, 100, _LARGE, _large_row, _large_patch),
+    "wide": Shape("16 sessions of 300 rows, 4 columns", 2_000_000, 3, 16, 300, _NARROW, _narrow_row, _narrow_patch),
+    "many": Shape("2,000 sessions of 100 rows, 12 columns", 1_000_000, 1, 2_000, 100, _LARGE, _large_row, _large_patch),
 }
 
 

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -100,3 +100,51 @@ def end_session(leader: "subprocess.Popen[bytes]") -> None:
     if leader.poll() is None:
         leader.kill()
     leader.wait()
+
+
+@dataclass
+class Workers:
+    """The largest of Spark's Python workers that descend from this process: its resident set at its peak."""
+
+    bytes: int = 0
+
+    def look(self) -> None:
+        for process in descendants(os.getpid()):
+            with suppress(OSError):
+                if b"pyspark.daemon" in (PROC / str(process) / "cmdline").read_bytes():
+                    self.bytes = max(self.bytes, peak_resident_bytes(process))
+
+
+@contextmanager
+def watched_workers() -> Iterator[Workers]:
+    found, over = Workers(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(SAMPLE_SECONDS / 2):
+            found.look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
+
+
+def descendants(ancestor: int) -> set[int]:
+    parents: dict[int, int] = {}
+    for stat in PROC.glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = {ancestor}
+    while more := {process for process, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {ancestor}
+
+
+def peak_resident_bytes(process: int) -> int:
+    for line in (PROC / str(process) / "status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0

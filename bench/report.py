@@ -16,6 +16,15 @@ from bench.roster import CONTESTANTS, OURS
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 BEGIN: Final = "<!-- made by `python -m bench.report` from bench/results: change nothing here by hand -->"
+TRIALS: Final = {
+    "start": "Start",
+    "overhead": "An epoch with nothing to do but commit",
+    "latency": "Latency, from produced to visible",
+    "idle": "Idle sessions",
+    "partitions": "Quiet partitions",
+    "history": "History",
+    "memory": "Memory",
+}
 END: Final = "<!-- end of what is made -->"
 
 
@@ -48,6 +57,7 @@ def plot_name(shape: str) -> str:
 def measured(found: Found) -> str:
     parts = [goals(found)]
     parts += [speeds(shape, found[shape]) for shape in SHAPES if shape in found]
+    parts += [figures(name, found[name]) for name in TRIALS if name in found]
     return "\n".join(parts)
 
 
@@ -84,6 +94,22 @@ def speeds(shape: str, kept: Results) -> str:
     return "\n".join([*lines, "", faster(kept), ""])
 
 
+def figures(name: str, kept: Results) -> str:
+    """Of a small benchmark."""
+    load = ", ".join(
+        f"{what}: {many:,}" if isinstance(many, int) else f"{what}: {many}"
+        for what, many in kept.conditions["load"].items()
+    )
+    lines = [f"### {TRIALS[name]}", "", f"`python -m bench.{name}`; {load}; {machine(kept)}", "", "| | |", "|---|---|"]
+    lines += [
+        f"| {what} | {figure:,.4g} |"
+        for run in kept.runs.get(name, ())
+        for what, figure in run.items()
+        if isinstance(figure, int | float) and what != results.BUSY
+    ]
+    return "\n".join([*lines, ""])
+
+
 def ranked(kept: Results) -> list[str]:
     """The fastest first."""
     return sorted(
@@ -92,7 +118,9 @@ def ranked(kept: Results) -> list[str]:
 
 
 def line(name: str, kept: Results) -> str:
-    cells = [CONTESTANTS[name].title + ("" if CONTESTANTS[name].ordered else " ¹")]
+    rounds = len(kept.runs[name])
+    fewer = f" ({rounds} round{'s' * (rounds > 1)})" if rounds < kept.conditions["rounds"] else ""
+    cells = [CONTESTANTS[name].title + ("" if CONTESTANTS[name].ordered else " ¹") + fewer]
     for kind in ("steady", "total"):
         figure, ours = median(kept, name, kind), median(kept, OURS, kind)
         cells.append(f"{figure:,.0f}" if figure else "")
@@ -121,16 +149,25 @@ def beats(name: str, kept: Results, kind: str) -> bool:
 
 def conditions(kept: Results) -> str:
     told: dict[str, Any] = kept.conditions
-    machine, load = told["machine"], told["load"]
+    load = told["load"]
+    return (
+        f"{load['messages']:,} messages in {load['partitions']} partitions, median of {told['rounds']} unless another "
+        f"number of rounds is told; {machine(kept)}"
+    )
+
+
+def machine(kept: Results) -> str:
+    told: dict[str, Any] = kept.conditions
+    its = told["machine"]
+    commits = sorted({run["commit"] for runs in kept.runs.values() for run in runs if run.get("commit")})
     busy = (
-        f"**Provisional: other work was running (load {machine['busy']} on {machine['cores']} cores).** "
-        if machine["busy"] > machine["cores"] / 2
+        f" **Provisional: other work was running (load {its['busy']} on {its['cores']} cores).**"
+        if its["busy"] > its["cores"] / 2
         else ""
     )
     return (
-        f"{busy}{load['messages']:,} messages in {load['partitions']} partitions, median of {told['rounds']}, "
-        f"{told['at'][:10]}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}, "
-        f"Python {machine['python']}, PySpark {machine['pyspark']}."
+        f"{told['at'][:10]}, commit {', '.join(commits)}, {its['cores']} cores, {its['memory_gb']} GB, "
+        f"{its['system']}, Python {its['python']}, PySpark {its['pyspark']}, load before {its['busy']}.{busy}"
     )
 
 

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+BUSY: Final = "busy"  # the machine's load average over a minute
 FOLDER: Final = Path(__file__).parent / "results"
 
 
@@ -33,6 +34,7 @@ class Results:
     def resumed(cls, path: Path, conditions: dict[str, Any]) -> "Results":
         """What is on disk, where it was measured on the same records; else nothing."""
         if path.exists() and (found := cls.load(path)).conditions["load"] == conditions["load"]:
+            found.conditions |= {"rounds": conditions["rounds"]}
             return found
         return cls(path, conditions)
 
@@ -40,7 +42,7 @@ class Results:
         self.runs.pop(name, None)
 
     def add(self, name: str, run: dict[str, Any]) -> None:
-        self.runs.setdefault(name, []).append(run | {"at": now(), "commit": commit()})
+        self.runs.setdefault(name, []).append(run | {"at": now(), "commit": commit(), BUSY: busy()})
         self.missing.pop(name, None)
         self.save()
 
@@ -63,8 +65,12 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "pyspark": version("pyspark"),
-        "busy": round(os.getloadavg()[0], 1),  # before we began: other work makes figures worse
+        BUSY: busy(),  # before we began: other work makes figures worse
     }
+
+
+def busy() -> float:
+    return round(os.getloadavg()[0], 1)
 
 
 def cores() -> int:

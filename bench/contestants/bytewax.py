@@ -29,7 +29,6 @@ from bench.task import Task, read_task
 Records = list[tuple[int, int, bytes]]  # partition, offset, value
 Changes = list[tuple[Any, ...]]
 TAKEN = 10_000
-WORKERS = int(__import__("os").environ["W"])
 
 
 class Rebuild(StatefulBatchLogic[Any, Changes, dict[str, Any]]):  # type: ignore[misc]  # in another environment
@@ -105,5 +104,5 @@ def free_ports(count: int) -> list[int]:
 if __name__ == "__main__":
     task = read_task()
     (task.path / "recovery").mkdir()
-    init_db_dir(task.path / "recovery", WORKERS)
-    run_workers(partial(consume, free_ports(WORKERS)), task, WORKERS)
+    init_db_dir(task.path / "recovery", task.cores)
+    run_workers(partial(consume, free_ports(task.cores)), task, task.cores)

@@ -18,14 +18,18 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def session(task: Task) -> SparkSession:
+    return opened(task.partitions, task.spark_jars)
+
+
+def opened(partitions: int, jars: str) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
-        "spark.jars": task.spark_jars,
+        "spark.jars": jars,
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(task.partitions),
+        "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
     }
@@ -38,12 +42,16 @@ def session(task: Task) -> SparkSession:
 
 
 def records(spark: SparkSession, task: Task) -> DataFrame:
+    return source(spark, task.bootstrap, task.topic, task.warmup)
+
+
+def source(spark: SparkSession, bootstrap: str, topic: str, records_per_batch: int) -> DataFrame:
     return (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", task.bootstrap)
-        .option("subscribe", task.topic)
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", str(task.warmup))
+        .option("maxOffsetsPerTrigger", str(records_per_batch))
         .load()
     )
 

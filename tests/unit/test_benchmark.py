@@ -1,15 +1,17 @@
 """The benchmark's own judgement: what is kept, what is told of it, and that no contestant is believed."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from bench import processes, report
+from bench import compare, processes, report
 from bench.contestants import fold
 from bench.goals import GOALS
 from bench.results import FOLDER, Results
 from bench.roster import CONTESTANTS
+from bench.trial import Trial
 
 LOAD = {"shape": "wide", "messages": 10, "partitions": 4}
 MACHINE = {"cores": 2, "memory_gb": 8, "system": "Linux", "python": "3.11", "pyspark": "4.2.0", "busy": 0.0}
@@ -47,6 +49,28 @@ def test_whoever_was_not_measured_is_named_with_the_reason(tmp_path: Path) -> No
     results = kept(tmp_path, seriatim=300.0)
     results.lacks("noop", "there is no Java")
     assert f"{CONTESTANTS['noop'].title} | not measured: there is no Java" in report.measured({"wide": results})
+
+
+def test_a_small_benchmark_is_shown_and_judged(tmp_path: Path) -> None:
+    Trial("history", quick=True, folder=tmp_path).keep({"commits": 1500}, {"old / young: commit": 2.5})
+    text = report.measured({"history": Results.load(tmp_path / "history.json")})
+    assert "| history: commit, old table beside young | ≤ 1.3x | 2.50x | **missed** |" in text
+    assert "| old / young: commit | 2.5 |" in text
+    assert "commits: 1,500" in text
+
+
+@pytest.mark.parametrize("name", report.TRIALS)
+def test_every_small_benchmark_can_be_started(name: str) -> None:
+    told = subprocess.run([sys.executable, "-m", f"bench.{name}", "--help"], capture_output=True, text=True, check=True)
+    assert "--quick" in told.stdout
+
+
+def test_a_slow_contestant_is_measured_once_and_the_page_says_so(tmp_path: Path) -> None:
+    results = kept(tmp_path, seriatim=300_000.0, quix=15_000.0)
+    results.conditions = CONDITIONS | {"rounds": 3}
+    assert compare.slow("quix", results)
+    assert not compare.slow("seriatim", results)
+    assert "| Quix Streams (1 round) |" in report.measured({"wide": results})
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
