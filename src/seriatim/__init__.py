@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from seriatim.job import Job
     from seriatim.model import Change, Changes, Chunk, Delete, End, Insert, Message, Record, Snapshot, Update, Upsert
     from seriatim.operator import Operator, RebuildTable, Table
+    from seriatim.output.layout import Layout
     from seriatim.output.schema import Digits
     from seriatim.query import open  # noqa: A004 (its name is seriatim.open)
     from seriatim.row import Key, Row
@@ -48,6 +49,7 @@ __all__ = [
     "JsonEnvelope",
     "Kafka",
     "Key",
+    "Layout",
     "Message",
     "NoIntegrity",
     "Operator",
@@ -89,6 +91,7 @@ _HOMES = {
         "Upsert",
     ),
     "seriatim.operator": ("Operator", "RebuildTable", "Table"),
+    "seriatim.output.layout": ("Layout",),
     "seriatim.output.schema": ("Digits",),
     "seriatim.query": ("open",),
     "seriatim.row": ("Key", "Row"),

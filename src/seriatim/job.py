@@ -14,6 +14,7 @@ from seriatim.durations import milliseconds, seconds
 from seriatim.errors import ConfigurationError
 from seriatim.integrity import TIERS, Strict, Tier
 from seriatim.operator import Operator
+from seriatim.output.layout import Layout
 from seriatim.partition.program import Framing, Program
 from seriatim.source.kafka import Kafka, Secret
 
@@ -33,6 +34,7 @@ class Job:
     "retire" (its sessions end, the others go on) or "fail"; `on_topic_recreated` is "refuse" or "accept" (the old
     one's sessions end, the new one is read from its beginning). `retention_warning` is how long before Kafka deletes
     unread records the job warns (by default 24 hours, or a third of the topic's retention if that is less).
+    `layout` is how the tables lie on disk: `s.Layout(partition_by="date", file_size="128MB", compression="zstd")`.
     `frame_factor`: when a session's changes since the last time outnumber its rows so many times, its whole table is
     written down, so that a table as of any moment is read at once (4; None: never).
 
@@ -58,6 +60,7 @@ class Job:
         on_topic_recreated: Literal["refuse", "accept"] = "refuse",
         retention_warning: str | None = None,
         frame_factor: float | None = Framing().factor,
+        layout: Layout | None = None,
         storage_options: Mapping[str, str | Secret] | None = None,
         epoch_interval: str = EPOCH_INTERVAL,
         epoch_timeout: str | None = EPOCH_TIMEOUT,
@@ -78,6 +81,7 @@ class Job:
             "on_topic_recreated", on_topic_recreated, ("refuse", "accept")
         )
         self.retention_warning_seconds = None if retention_warning is None else seconds(retention_warning)
+        self.layout: Layout = _checked_part(layout or Layout(), Layout, "layout", 's.Layout(partition_by="date")')
         self.storage = _checked_storage(storage)
         self.storage_options = dict(storage_options or {})
         self.epoch_seconds = seconds(epoch_interval)
@@ -92,7 +96,7 @@ class Job:
         self.spark = dict(spark or {})
         timeout_ms = None if session_timeout is None else milliseconds(session_timeout)
         framing = None if frame_factor is None else Framing(_factor(frame_factor))
-        self.program = Program(self.codec, self.operator, self.integrity, timeout_ms, framing)
+        self.program = Program(self.codec, self.operator, self.integrity, timeout_ms, framing, self.layout)
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, source={self.source!r}, storage={self.storage!r})"

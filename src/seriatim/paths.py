@@ -46,13 +46,14 @@ def state_segment(topic: str, partition: int, start_offset: int, unique: str) ->
     return f"{STATE}/{topic}/{partition}/{start_offset:020d}-{unique}.parquet"
 
 
-def output_file(output: str, topic: str, partition: int, unique: str) -> str:
-    return f"{output}/{topic}-{partition}-{unique}.parquet"
+def output_file(output: str, topic: str, partition: int, unique: str, folder: str = "") -> str:
+    """`folder` is that of a partitioned table, with a slash at its end."""
+    return f"{output}/{folder}{topic}-{partition}-{unique}.parquet"
 
 
-def sorted_file(output: str, level: int, unique: str) -> str:
+def sorted_file(output: str, level: int, unique: str, folder: str = "") -> str:
     """What compaction makes. The ending, which no staged file has, tells how often its rows were rewritten."""
-    return f"{output}/sorted-{unique}.l{level}.parquet"
+    return f"{output}/{folder}sorted-{unique}.l{level}.parquet"
 
 
 def level_of(path: str) -> int | None:

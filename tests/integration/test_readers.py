@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import polars
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -16,6 +17,8 @@ from pyspark.sql import SparkSession
 import seriatim as s
 from seriatim.source.java import usable_java
 from seriatim.testing import EPOCH, Step, record, run, snapshot
+from tests.scenario import test_layout as parted
+from tests.scenario.test_compaction import fan_out
 from tests.scenario.test_frames import busy, play
 from tests.unit.query.kinds import Row, kinds, row
 
@@ -111,6 +114,36 @@ def test_all_tables_are_there_as_spark_frames_with_the_types_they_are_stored_wit
     assert sorted(row["event"] for row in tables.sessions().collect()) == ["snapshot", "started"]
     assert tables.incidents().where("kind = 'gap'").count() == 0, "there is no such table yet, and nobody need know"
     assert tables.frames().select("number").count() == 0
+
+
+@pytest.mark.spark
+def test_spark_reads_a_table_in_folders_also_what_a_repair_has_left_of_it(tmp_path: Path, spark: SparkSession) -> None:
+    player = parted.play(tmp_path, parted.program("topic", "venue"), parted.trades(("08",) * 4))
+    with fan_out(2):
+        parted.compact(player)
+    table = parted.table(player)
+    table.delete('"_offset" = 2 AND "_topic" = \'capture-1\'')
+    wanted = parted.rows(table.to_pyarrow_table(), drop=())
+    assert wanted
+    assert any("venue" not in pq.ParquetFile(uri).schema_arrow.names for uri in table.file_uris())
+    opened = s.open(str(tmp_path))
+    reader = spark.read.schema(opened.spark(spark).changes().schema).option("basePath", str(tmp_path / "changes"))
+    for frame in (opened.spark(spark).changes(), reader.parquet(*table.file_uris())):
+        found = rows_of(frame)
+        for due, theirs in zip(wanted, found, strict=True):
+            for name in ("_topic", "venue", "id", "live", "size", "_op", "_offset"):
+                assert theirs[name] == due[name], name
+    hourly = parted.play(tmp_path / "hourly", parted.program("hour"))
+    frame = s.open(hourly.store.url).spark(spark).changes()
+    hours = {(str(one["_date"]), one["_hour"]) for one in frame.collect()}
+    assert hours == {(f"1970-01-0{day}", 1) for day in (1, 2, 3, 4)}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("compression", ["snappy", "gzip", "lz4", "none"])
+def test_spark_reads_every_compression(tmp_path: Path, spark: SparkSession, compression: Any) -> None:
+    parted.play(tmp_path, parted.program(compression=compression))
+    assert s.open(str(tmp_path)).spark(spark).changes().count() == 20
 
 
 @pytest.mark.spark

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     "  seriatim compact s3://bucket/books --file-size 256MB --apply --json"
 )
 @click.argument("target")
-@click.option("--file-size", metavar="SIZE", help='How large files become, such as "128MB".')
+@click.option("--file-size", metavar="SIZE", help='How large files become, such as "128MB"; else as the job says.')
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without this nothing is changed.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def compact(target: str, file_size: str | None, do_it: bool, as_json: bool) -> None:
@@ -24,11 +24,13 @@ def compact(target: str, file_size: str | None, do_it: bool, as_json: bool) -> N
     """
     from seriatim.cli import render
     from seriatim.observe.target import find_target
-    from seriatim.output.layout import FILE_SIZE, Layout
+    from seriatim.output.layout import Layout
     from seriatim.tools import compact as tool
 
     found = find_target(target)
-    layout = Layout(file_size=file_size or FILE_SIZE)
+    layout = Layout() if found.job is None else found.job.layout
+    if file_size is not None:
+        layout = layout.with_file_size(file_size)
     if do_it:
         reports = tool.apply(found, layout)
         if as_json:

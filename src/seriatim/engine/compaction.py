@@ -117,6 +117,7 @@ class Compactor:
                 level=merge.level,
                 schema=schema,
                 shape=self._shape,
+                values=merge.values,
             )
             for number, merge in enumerate(merges)
         ]

@@ -6,11 +6,13 @@ from typing import Any
 import pyarrow as pa
 
 from seriatim.errors import ConfigurationError
+from seriatim.output.parted import partition_columns
 
 
 def new_columns(present: pa.Schema, wanted: pa.Schema, url: str) -> list["pa.Field[Any]"]:
     """The columns that the table lacks: null in every row that is there. Refused is all that would make rows at hand
     wrong or unreadable."""
+    check_partitioning(partition_columns(present), partition_columns(wanted), url)
     reasons = list(_reasons(present, wanted))
     if reasons:
         raise ConfigurationError(
@@ -20,6 +22,16 @@ def new_columns(present: pa.Schema, wanted: pa.Schema, url: str) -> list["pa.Fie
             "new tables, as far as Kafka still has them.",
         )
     return [field for field in wanted if field.name not in present.names]
+
+
+def check_partitioning(present: tuple[str, ...], wanted: tuple[str, ...], url: str) -> None:
+    """The files at hand lie in folders of the old columns, and a Delta table has one partitioning."""
+    if present != wanted:
+        raise ConfigurationError(
+            f"The table {url} is partitioned by {_listed(present)}, and the job's layout says {_listed(wanted)}.",
+            hint="Put the job's `layout` back. Or give the job another `storage`: it then reads all of its topics into "
+            "new tables, as far as Kafka still has them.",
+        )
 
 
 def check_key(present: tuple[str, ...], wanted: tuple[str, ...], url: str) -> None:

@@ -14,12 +14,10 @@ from typing import Final
 import msgspec
 
 from seriatim import paths
-from seriatim.output.parquet import FileRef
+from seriatim.output.parquet import FileRef, Values
 
 FAN_OUT: Final = 8
 GROUP_FILES_MAX: Final = 4_096  # one merge's; each is named in its order
-
-Values = tuple[tuple[str, str | None], ...]  # of the columns by which a table is partitioned
 
 
 class TableFile(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
@@ -16,6 +17,7 @@ from seriatim.ledger.compaction import Rewrite, TableFile
 from seriatim.ledger.file_facts import without_columns
 from seriatim.ledger.table_log import CommitRefused, CommitUncertain, TableLog
 from seriatim.output.parquet import FileRef
+from seriatim.output.parted import log_value, marked, partition_columns
 from seriatim.store import Store, forbidden
 
 ADD_COLUMNS_TRIES: Final = 20
@@ -58,6 +60,7 @@ class OutputTable:
                 mode="ignore",
                 name=name,
                 description="Written by Seriatim",
+                partition_by=list(partition_columns(schema)) or None,
                 configuration={OWNER: app_id},
                 storage_options=store.table_options,
                 raise_if_key_not_exists=False,
@@ -81,7 +84,8 @@ class OutputTable:
         return self._table.metadata().configuration.get(OWNER)
 
     def schema(self) -> pa.Schema:
-        return pa.schema(self._table.schema().to_arrow())  # type: ignore[arg-type]  # an arro3 schema, taken over the C interface
+        schema = pa.schema(self._table.schema().to_arrow())  # type: ignore[arg-type]  # an arro3 schema, taken over the C interface
+        return marked(schema, self._table.metadata().partition_columns)
 
     def refresh(self) -> None:
         try:
@@ -96,7 +100,14 @@ class OutputTable:
         it. A refresh in here would move the snapshot past another driver's commit, and fencing would be gone.
         """
         adds: list[AddAction | RemoveAction] = [
-            AddAction(paths.inside_table(self.name, file.path), file.size, {}, clock.now_ms(), True, file.stats)
+            AddAction(
+                paths.inside_table(self.name, file.path),
+                file.size,
+                dict(file.values),
+                clock.now_ms(),
+                True,
+                file.stats,
+            )
             for file in files
         ]
         try:
@@ -104,6 +115,7 @@ class OutputTable:
                 adds,
                 mode="append",
                 schema=self._table.schema(),
+                partition_by=self._table.metadata().partition_columns,
                 commit_properties=self._properties(epoch),
                 post_commithook_properties=AFTERWARDS,
             )
@@ -158,6 +170,7 @@ class OutputTable:
                 adds,
                 mode="append",
                 schema=self._table.schema(),
+                partition_by=self._table.metadata().partition_columns,
                 commit_properties=ALONE,
                 post_commithook_properties=AFTERWARDS,
             )
@@ -173,7 +186,8 @@ class OutputTable:
                 detail="Another program made them; Seriatim does not read them.",
                 hint="Have that program write the files anew (REORG TABLE ... APPLY (PURGE)), and drop the feature.",
             )
-        return _table_files(pa.table(self._table.get_add_actions(flatten=True)))
+        found = pa.table(self._table.get_add_actions(flatten=True))
+        return _table_files(found, self._table.metadata().partition_columns)
 
     def rewrite(self, rewrites: Sequence[Rewrite]) -> None:
         """SUBTLE: delta-rs does not refuse to remove a file that is gone (measured: two such commits both happen, and
@@ -185,9 +199,10 @@ class OutputTable:
         for _ in range(REWRITE_TRIES):
             try:
                 newest = DeltaTable(self._store.table_url(self.name), storage_options=self._store.table_options)
-                present: set[Any] = set(pa.table(newest.get_add_actions()).column("path").to_pylist())
+                named: list[Any] = pa.table(newest.get_add_actions()).column("path").to_pylist()
             except (DeltaError, OSError) as error:
                 raise _failure(self._store, self.name, "can not be read", error) from None
+            present = {unquote(path) for path in named}
             if added <= present:
                 return  # a try before this one did happen, and was reported as failed
             if not removed <= present:
@@ -233,30 +248,24 @@ def _actions(name: str, rewrites: Sequence[Rewrite], now_ms: int) -> list[AddAct
     return [*removes, *adds]
 
 
-def _table_files(found: pa.Table) -> tuple[TableFile, ...]:
-    """Of what delta-rs says about a table's files. Times as integers: not every one of Kafka's is one of Python's."""
+def _table_files(found: pa.Table, partition_by: Sequence[str]) -> tuple[TableFile, ...]:
+    """Of what delta-rs says about a table's files: their paths, which it escapes, as they are in the storage. Times as
+    integers: not every one of Kafka's is one of Python's."""
     oldest = next((name for name in ("min._timestamp", "min.timestamp") if name in found.column_names), None)
     written: list[Any] = found.column("modification_time").to_pylist()
     since: list[Any] = written if oldest is None else found.column(oldest).cast(pa.int64()).to_pylist()
-    parts = [name for name in found.column_names if name.startswith("partition.")]
+    parts = [f"partition.{name}" for name in partition_by]
     rows = found.select(["path", "size_bytes", "num_records", *parts]).to_pylist()
     return tuple(
         TableFile(
-            path=row["path"],
+            path=unquote(row["path"]),
             size=row["size_bytes"],
             rows=row["num_records"],
             since_ms=at if oldest is None or first is None else first // 1000,
-            values=tuple(sorted((name.removeprefix("partition."), _value(row[name])) for name in parts)),
+            values=tuple((name.removeprefix("partition."), log_value(row[name])) for name in parts),
         )
         for row, at, first in zip(rows, written, since, strict=True)
     )
-
-
-def _value(value: Any) -> str | None:
-    """As a log names the value of a partition column."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return None if value is None else str(value)
 
 
 def find_owner(store: Store, name: str) -> str | None:

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
 
 from seriatim.output.parquet import json_bound
+from seriatim.output.parted import log_value
 
 
 class FileFacts(NamedTuple):
@@ -41,9 +43,10 @@ def _said_again(fact: dict[str, Any], columns: Iterable[str]) -> FileFacts:
         "maxValues": _those(fact, "max."),
         "nullCount": dict.fromkeys(columns, rows) | _those(fact, "null_count."),
     }
-    values = {name: None if value is None else str(value) for name, value in _raw(fact, "partition.").items()}
+    values = {name: log_value(value) for name, value in _raw(fact, "partition.").items()}
     text = msgspec.json.encode(stats).decode()
-    return FileFacts(fact["path"], fact["size_bytes"], values, fact["modification_time"], False, text)
+    path = unquote(fact["path"])  # delta-rs tells it escaped, and wants it as it is
+    return FileFacts(path, fact["size_bytes"], values, fact["modification_time"], False, text)
 
 
 def _those(fact: dict[str, Any], prefix: str) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def _in_table(found: StoredObject, inner: str, facts: Facts, table: TableFacts) 
         if entry is None:
             return "table log" if name == _LOG_HINT else "unknown"
         return "old table log" if int(entry[1]) < table.log_floor else "table log"
-    if any(part.startswith(("_", ".")) for part in inner.split("/")) or not name.endswith(".parquet"):
+    if any(_hidden(part) for part in inner.split("/")) or not name.endswith(".parquet"):
         return "unknown"
     if found.path in table.live:
         return "data of tables"
@@ -150,6 +150,11 @@ def _in_table(found: StoredObject, inner: str, facts: Facts, table: TableFacts) 
         old = removed_ms < facts.ledger.now_ms - facts.rules.keep_ms and _older(found, facts.rules.keep_ms, facts)
         return "removed data" if old else "removed data, young"
     return "staged data, young" if _young(found, facts) else "staged data, in no table"
+
+
+def _hidden(part: str) -> bool:
+    """`_date=2026-11-19` is a folder of a partitioned table."""
+    return part.startswith(".") or (part.startswith("_") and "=" not in part)
 
 
 def _manifest(found: StoredObject, epoch: int, facts: Facts) -> Kind:

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from seriatim import failpoint, paths
 from seriatim.errors import StorageFailure
-from seriatim.output.parquet import FileRef, FileShape, FileWriter
+from seriatim.output.parquet import FileRef, FileShape, FileWriter, Values
+from seriatim.output.parted import array_of, folder_of
 from seriatim.store import Store
 
 RUN_BYTES: Final = 64 * 1024 * 1024  # of Arrow, sorted at once
@@ -33,7 +34,8 @@ Key = tuple[Any, ...]
 
 
 class MergeOrder(msgspec.Struct, frozen=True):
-    """What one task is to do. `files` are paths from the storage's root, `schema` is the table's, serialised."""
+    """What one task is to do. `files` are paths from the storage's root, `schema` is the table's, serialised; `values`
+    are what all rows have in the columns by which it is partitioned."""
 
     number: int
     output: str
@@ -41,6 +43,7 @@ class MergeOrder(msgspec.Struct, frozen=True):
     level: int
     schema: bytes
     shape: FileShape
+    values: Values = ()
 
 
 class Merged(msgspec.Struct, frozen=True):
@@ -61,11 +64,16 @@ def merge_files(store: Store, order: MergeOrder) -> Merged:
     ours = "_" if "_session" in table_schema.names else ""  # a column of the user's own may be called `session`
     keys = [f"{ours}{name}" for name in _ORDER if f"{ours}{name}" in table_schema.names]
     schema = _with_dictionaries(table_schema, (f"{ours}session", f"{ours}topic", "_op", "_cause"))
-    writer = FileWriter(store, schema, lambda: paths.sorted_file(order.output, order.level, uuid4().hex), order.shape)
-    with tempfile.TemporaryDirectory(prefix="seriatim-merge-") as folder:
-        runs = _Runs(Path(folder), schema, keys)
+    folder = folder_of(order.values)
+
+    def new_path() -> str:
+        return paths.sorted_file(order.output, order.level, uuid4().hex, folder)
+
+    writer = FileWriter(store, schema, new_path, order.shape, order.values)
+    with tempfile.TemporaryDirectory(prefix="seriatim-merge-") as scratch:
+        runs = _Runs(Path(scratch), schema, keys)
         for path in order.files:
-            for batch in _read(store, path, schema):
+            for batch in _read(store, path, schema, order.values):
                 runs.add(batch)
         for rows in runs.merged():
             for batch in rows.to_batches(max_chunksize=READ_ROWS):
@@ -176,7 +184,7 @@ def _ranks(column: Any) -> "npt.NDArray[Any]":
     return ranks
 
 
-def _read(store: Store, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read(store: Store, path: str, schema: pa.Schema, values: Values) -> Iterator[pa.RecordBatch]:
     data = store.read(path)
     if data is None:
         raise StorageFailure(
@@ -187,15 +195,17 @@ def _read(store: Store, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch
     texts = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts, page_checksum_verification=True)
     for batch in file.iter_batches(READ_ROWS):
-        yield _whole(batch, schema)
+        yield whole(batch, schema, values)
 
 
-def _whole(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """With all columns of the table; those that came after this file was written are null."""
+def whole(rows: pa.RecordBatch, schema: pa.Schema, values: Values = ()) -> pa.RecordBatch:
+    """With all columns of the table; those that came after this file was written are null. (Of what a repair has left
+    of a file, the columns by which the table is partitioned are only in the log.)"""
+    known = dict(values)
     columns = [
         rows.column(field.name).cast(field.type)
         if field.name in rows.schema.names
-        else pa.nulls(rows.num_rows, field.type)
+        else array_of(known.get(field.name), field.type, rows.num_rows)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -5,7 +5,7 @@ A file becomes an object in one write: a crash leaves no half file behind, only 
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, Literal
@@ -23,13 +23,17 @@ FILE_BYTES: Final = 64 * 1024 * 1024
 BOUND_CHARACTERS: Final = 64  # of a text in the statistics
 
 
-class FileRef(msgspec.Struct, frozen=True):
+Values = tuple[tuple[str, str | None], ...]  # of the columns by which a table is partitioned, as a log names them
+
+
+class FileRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """A staged file as the ledger shows it: its path from the storage root and the statistics for Delta's log."""
 
     path: str
     size: int
     rows: int
     stats: str
+    values: Values = ()
 
 
 Compression = Literal["zstd", "snappy", "gzip", "lz4", "none"]
@@ -53,11 +57,14 @@ class FileWriter:
         schema: pa.Schema,
         new_path: Callable[[], str],
         shape: FileShape | None = None,
+        values: Values = (),
     ) -> None:
+        """`values`: what all rows have in the columns by which the table is partitioned."""
         self._store = store
         self._schema = schema
         self._new_path = new_path
         self._shape = shape or FileShape(FILE_BYTES, ROW_GROUP_ROWS)
+        self._values = values
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
@@ -73,18 +80,28 @@ class FileWriter:
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
         if self._rows >= self._shape.row_group_rows or self._bytes >= ROW_GROUP_BYTES:
-            self._write_row_group()
+            self.write_row_group()
             if self._sink.tell() >= self._shape.file_bytes:
-                self._finish_file()
+                self.finish_file()
 
     def close(self) -> list[FileRef]:
         if self._batches:
-            self._write_row_group()
+            self.write_row_group()
         if self._writer is not None:
-            self._finish_file()
+            self.finish_file()
         return self.files
 
-    def _write_row_group(self) -> None:
+    @property
+    def waiting_bytes(self) -> int:
+        """Of rows that are in no row group yet."""
+        return self._bytes
+
+    @property
+    def written_bytes(self) -> int:
+        """Of the file that was begun; 0: there is none."""
+        return 0 if self._writer is None else int(self._sink.tell())
+
+    def write_row_group(self) -> None:
         if self._writer is None:
             self._sink = pa.BufferOutputStream()
             self._metadata = []
@@ -102,7 +119,7 @@ class FileWriter:
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._batches, self._rows, self._bytes = [], 0, 0
 
-    def _finish_file(self) -> None:
+    def finish_file(self) -> None:
         self._writer.close()
         data = self._sink.getvalue()
         self._writer = None
@@ -110,7 +127,8 @@ class FileWriter:
         metadata = self._metadata[0]
         # The path is unique: were it taken, it would be by ourselves, in a request that the storage answered twice.
         self._store.create(path, data.to_pybytes())
-        self.files.append(FileRef(path, data.size, metadata.num_rows, delta_stats(metadata, bounded=self._bounded)))
+        stats = delta_stats(metadata, bounded=self._bounded, without=[name for name, _ in self._values])
+        self.files.append(FileRef(path, data.size, metadata.num_rows, stats, self._values))
         self._bounded = True
 
 
@@ -138,8 +156,9 @@ def _holds_nan(batch: pa.RecordBatch) -> bool:
     return any(pc.any(pc.is_nan(column)).as_py() for column in floats)
 
 
-def delta_stats(metadata: Any, *, bounded: bool = True) -> str:
+def delta_stats(metadata: Any, *, bounded: bool = True, without: Sequence[str] = ()) -> str:
     """Row count, and min, max and null count of each flat column, as Delta's log wants them, from Parquet's footer.
+    `without`: the columns by which the table is partitioned, of which the log says more.
 
     SUBTLE: delta-rs reads a *missing* bound as one that nothing can meet, and a filter on that column would pass over
     the whole file. So either every column that can have bounds gets them, or the file gets none at all.
@@ -153,7 +172,7 @@ def delta_stats(metadata: Any, *, bounded: bool = True) -> str:
     for position in range(metadata.num_columns):
         chunks = [group.column(position) for group in groups]
         name = chunks[0].path_in_schema
-        if "." in name:
+        if "." in name or name in without:
             continue  # nested columns have no place in the flat form
         bounds = _bounds([chunk.statistics for chunk in chunks])
         if bounds is None:
@@ -174,7 +193,10 @@ def _bounds(statistics: list[Any]) -> tuple[Any, Any] | tuple[()] | None:
         return ()  # only nulls, or bytes
     if not all(found.has_min_max for found in filled):
         return None
-    least, most = min(found.min for found in filled), max(found.max for found in filled)
+    try:
+        least, most = min(found.min for found in filled), max(found.max for found in filled)
+    except OverflowError:
+        return None  # a time, or a date, that is none of Python's: Kafka takes any number for one
     if isinstance(least, float) and not (math.isfinite(least) and math.isfinite(most)):
         return None  # JSON has no infinity
     return json_bound(least), json_bound(most, upper=True)

@@ -54,6 +54,7 @@ class Lane:
         self._clock_ms = start.clock_ms
         self._failure: Failure | None = None
         self._rewind = False
+        self._early = False  # it ends before the epoch's records do
         self._watch: dict[str, int] = {}  # sessions that need another run, taken with care from these offsets on
         self._records = self._skipped = 0
         self._outbox = Outbox(program, partition, start.generation, store)
@@ -63,8 +64,10 @@ class Lane:
         self._names: dict[bytes | None, str] = {}
 
     def feed(self, batch: pa.RecordBatch) -> None:
-        """The next records: columns key, value, offset, timestamp (microseconds). Ignored once the lane has stopped."""
-        if self._failure is not None:
+        """The next records: columns key, value, offset, timestamp (microseconds). Ignored once the lane has stopped, or
+        leaves the rest to the next epoch."""
+        self._early = self._early or self._outbox.crowded
+        if self._failure is not None or self._early:
             return
         offsets = batch.column("offset").to_numpy()
         check_order(self.partition, offsets, self._next_offset)
@@ -92,7 +95,7 @@ class Lane:
         """Stage what is left, and say what was done."""
         files, segments = self._stage()
         rewind = self._rewind or bool(self._watch)
-        if self._failure is None and self._start.end_offset is not None:
+        if self._failure is None and not self._early and self._start.end_offset is not None:
             # Where a range ends in markers or compacted records, the last record's offset does not tell its end.
             self._next_offset = max(self._next_offset, self._start.end_offset)
         return LaneResult(

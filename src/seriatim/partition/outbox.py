@@ -10,6 +10,7 @@ from seriatim import paths
 from seriatim.model import Action, IncidentKind, Partition, Record
 from seriatim.output import events, incidents
 from seriatim.output.parquet import FileRef, FileWriter
+from seriatim.output.parted import PARTS_MAX, PartedWriter, like_table
 from seriatim.output.rows import BLOCK_BYTES, BLOCK_ROWS, RowBlock
 from seriatim.partition.program import Program
 from seriatim.state.session import Session
@@ -27,7 +28,9 @@ class Outbox:
         self.block = RowBlock(partition, generation, program.columns, changelog=program.changelog)
         self.frames = RowBlock(partition, generation, program.columns)
         self._block_bytes = 0  # of the batches since the last flush
-        self._writer = self._new_writer(paths.PRIMARY, self.block.schema)
+        self._shape = program.layout.staged_shape
+        self._parted = self._new_parted_writer(program) if program.partitioned else None
+        self._writer = self._parted or self._new_writer(paths.PRIMARY, self.block.schema)
         self._frames_writer = self._new_writer(paths.FRAMES, self.frames.schema)
         self._events = _Notes(events.SCHEMA, self._new_writer(paths.SESSIONS, events.SCHEMA))
         self._incidents = _Notes(incidents.SCHEMA, self._new_writer(paths.INCIDENTS, incidents.SCHEMA))
@@ -53,7 +56,12 @@ class Outbox:
         if self.frames.rows:
             self._write(self._frames_writer, self.frames)
 
-    def _write(self, writer: FileWriter, block: RowBlock) -> None:
+    @property
+    def crowded(self) -> bool:
+        """Files of so many folders are being written that the rest should wait for the next epoch."""
+        return self._parted is not None and self._parted.parts >= PARTS_MAX
+
+    def _write(self, writer: FileWriter | PartedWriter, block: RowBlock) -> None:
         batch = block.to_arrow()
         if not self.void:
             writer.add(batch)
@@ -147,7 +155,17 @@ class Outbox:
 
     def _new_writer(self, output: str, schema: pa.Schema) -> FileWriter:
         topic, index = self._partition.topic, self._partition.index
-        return FileWriter(self._store, schema, lambda: paths.output_file(output, topic, index, uuid4().hex))
+        return FileWriter(
+            self._store, schema, lambda: paths.output_file(output, topic, index, uuid4().hex), self._shape
+        )
+
+    def _new_parted_writer(self, program: Program) -> PartedWriter:
+        topic, index = self._partition.topic, self._partition.index
+
+        def new_path(folder: str) -> str:
+            return paths.output_file(paths.PRIMARY, topic, index, uuid4().hex, folder)
+
+        return PartedWriter(self._store, like_table(self.block.schema, program.schema), new_path, self._shape)
 
 
 class _Notes:

@@ -16,6 +16,8 @@ from seriatim.operator import Operator, RebuildTable
 from seriatim.operator.contract import declared_types
 from seriatim.operator.table import RowRules, Table
 from seriatim.output import events, incidents
+from seriatim.output.layout import Layout
+from seriatim.output.parted import partition_columns, partitioned
 from seriatim.output.schema import changed_type, columns_of, holds_mutable, primary_schema
 from seriatim.partition.only_since import OnlySince
 from seriatim.partition.result import Begin
@@ -46,6 +48,7 @@ class Program:
         integrity: Tier,
         session_timeout_ms: int | None = SESSION_TIMEOUT_MS,
         framing: Framing | None = Framing(),  # noqa: B008 (frozen)
+        layout: Layout | None = None,
     ) -> None:
         state_type, row_type, output_type = declared_types(operator)
         if codec.row_type is not None and codec.row_type is not row_type:
@@ -68,7 +71,11 @@ class Program:
         changed = changed_type(output_type)
         self.changelog = changed is not None
         self.columns = columns_of(output_type)
+        self.layout = layout or Layout()
         self.schema = primary_schema(self.columns, changelog=self.changelog)
+        if self.layout.partition_by:
+            self.schema = partitioned(self.schema, self.layout.partition_by)
+        self.partitioned = bool(partition_columns(self.schema))
         self.schemas: dict[str, pa.Schema] = {
             paths.PRIMARY: self.schema,
             paths.SESSIONS: events.SCHEMA,

@@ -15,6 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from seriatim import paths
 from seriatim.errors import StorageFailure
 from seriatim.output import events, incidents
+from seriatim.output.merge import whole
+from seriatim.output.parted import partition_columns
 from seriatim.query import samples
 from seriatim.query.opened import Opened, Time
 from seriatim.query.table import TableVersion
@@ -76,7 +78,11 @@ class SparkTables:
         if not files:
             return self._spark.createDataFrame([], schema)
         if version.store.local:
-            return self._spark.read.schema(schema).parquet(*version.urls())
+            reader = self._spark.read.schema(schema)
+            if partition_columns(version.schema):
+                # Spark reads the folders' names: of what a repair has left of a file, they tell the column.
+                reader = reader.option("basePath", version.store.table_url(version.name))
+            return reader.parquet(*version.urls()).select(*version.schema.names)
         names = self._spark.createDataFrame([(file,) for file in files], "file string")
         return names.repartition(len(files)).mapInArrow(_Reader(version).__call__, schema)
 
@@ -89,22 +95,14 @@ class _Reader:
 
     def __init__(self, version: TableVersion) -> None:
         self._store, self._name, self._schema = version.store, version.name, version.schema
+        self._values = {file: version.values(file) for file in version.files()} if version.schema.metadata else {}
 
     def __call__(self, names: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in names:
-            for file in batch.column("file").to_pylist():
+            files: list[Any] = batch.column("file").to_pylist()
+            for file in files:
                 data = self._store.read(f"{self._name}/{file}")
                 if data is None:
                     raise StorageFailure(f"The file {file} of the table {self._name} is not there any more.")
                 for rows in pq.ParquetFile(pa.BufferReader(data)).iter_batches(_BATCH_ROWS):
-                    yield self._whole(rows)
-
-    def _whole(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """With all columns of the table, those that came after this file was written being null."""
-        columns = [
-            rows.column(field.name).cast(field.type)
-            if field.name in rows.schema.names
-            else pa.nulls(rows.num_rows, field.type)
-            for field in self._schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+                    yield whole(rows, self._schema, self._values.get(file, ()))

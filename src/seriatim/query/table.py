@@ -6,6 +6,7 @@ passes over files whose log entry has no bounds for the column; here such a file
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -18,6 +19,8 @@ from deltalake.fs import DeltaStorageHandler
 
 from seriatim import remote
 from seriatim.errors import StorageFailure
+from seriatim.output.parquet import Values
+from seriatim.output.parted import log_value, marked, partition_columns
 from seriatim.store import Store
 
 _HIGHEST: Final = "max._offset"
@@ -48,8 +51,10 @@ class TableVersion:
         self.store = store
         self._table = table
         self.name = name
-        self.schema = pa.schema(table.schema().to_arrow())  # type: ignore[arg-type]  # an arro3 schema, taken over the C interface
-        self._files = pa.table(table.get_add_actions(flatten=True))
+        schema = pa.schema(table.schema().to_arrow())  # type: ignore[arg-type]  # an arro3 schema, taken over the C interface
+        self.schema = marked(schema, table.metadata().partition_columns)
+        self._files = _known(pa.table(table.get_add_actions(flatten=True)))
+        self._values = _values_of(self._files, partition_columns(self.schema))
         self.opened: set[str] = set()
 
     @classmethod
@@ -82,6 +87,10 @@ class TableVersion:
         found = self._files.filter(pc.field("path") == file)
         return found.column(_HIGHEST)[0].as_py() if _HIGHEST in found.column_names else None
 
+    def values(self, file: str) -> Values:
+        """What all rows of a file have in the columns by which the table is partitioned."""
+        return self._values.get(file, ())
+
     def urls(self) -> list[str]:
         return [f"{self.store.table_url(self.name)}/{path}" for path in self.files()]
 
@@ -89,7 +98,10 @@ class TableVersion:
         """Of these files; a column that a file does not have is null."""
         self.opened.update(files)
         form = ds.ParquetFileFormat()
-        found = [form.make_fragment(file, filesystem=self._filesystem()) for file in files]
+        found = [
+            form.make_fragment(file, filesystem=self._filesystem(), partition_expression=self._sure(file))
+            for file in files
+        ]
         return ds.FileSystemDataset(found, self.schema, form, self._filesystem())
 
     def read(self, ranges: Sequence[Range], columns: Sequence[str] | None = None) -> pa.Table:
@@ -105,6 +117,15 @@ class TableVersion:
             return self.dataset(files).to_table(columns=list(columns or self.schema.names), filter=wanted)
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(self.store.table_url(self.name), error) from None
+
+    def _sure(self, file: str) -> ds.Expression:
+        """SUBTLE: of what a repair has left of a file, delta-rs writes these columns into the log only."""
+        found = ds.scalar(True)
+        for name, value in self.values(file):
+            field, kind = ds.field(name), self.schema.field(name).type
+            known = field.is_null() if value is None else field == pa.scalar(value).cast(kind)
+            found = found & known
+        return found
 
     def _filesystem(self) -> pa_fs.FileSystem:
         url = self.store.table_url(self.name)
@@ -122,6 +143,23 @@ def needed(files: pa.Table, ranges: Iterable[Range]) -> pa.Table:
                 beyond: Any = outside(files.column(name), limit)
                 files = files.filter(pc.invert(beyond.fill_null(False)))
     return files
+
+
+def _known(files: pa.Table) -> pa.Table:
+    """Paths as they are in the storage: delta-rs tells them escaped. Partition columns have bounds like all others."""
+    place = files.schema.get_field_index("path")
+    files = files.set_column(place, "path", pa.array([unquote(str(path)) for path in files.column("path").to_pylist()]))
+    for name in [name for name in files.column_names if name.startswith("partition.")]:
+        for bound in ("min", "max"):
+            files = files.append_column(f"{bound}.{name.removeprefix('partition.')}", files.column(name))
+    return files
+
+
+def _values_of(files: pa.Table, columns: Sequence[str]) -> dict[str, Values]:
+    if not columns:
+        return {}
+    rows = files.select(["path", *(f"partition.{name}" for name in columns)]).to_pylist()
+    return {row["path"]: tuple((name, log_value(row[f"partition.{name}"])) for name in columns) for row in rows}
 
 
 def _unreadable(url: str, error: Exception) -> StorageFailure:
