@@ -41,8 +41,10 @@ class Server:
         self.folder = folder
 
     def options(self, url: str | None = None) -> dict[str, str]:
-        """A job's `storage_options`; `url`: of a proxy before it."""
-        return {name.lower(): value for name, value in self.environment(url).items()}
+        """A job's `storage_options`; `url`: of a proxy before it. As many second tries as anybody has, and shorter
+        waits before them: nobody is to be spared here."""
+        given = {name.lower(): value for name, value in self.environment(url).items()}
+        return given | {"retry_backoff": "5ms", "retry_backoff_max": "50ms"}
 
     def environment(self, url: str | None = None) -> dict[str, str]:
         """The same as environment variables, which is how a user has them."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from seriatim.durations import seconds
+from seriatim.durations import milliseconds, seconds
 from seriatim.errors import ConfigurationError
 
 SCHEMES: Final = {"s3": "aws", "gs": "google", "az": "azure", "abfs": "azure", "abfss": "azure"}
@@ -49,7 +49,9 @@ _CLIENT: Final = (
     "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate", "proxy_excludes", "timeout", "user_agent",
 )  # fmt: skip
 _RETRIES, _RETRY_TIMEOUT = "max_retries", "retry_timeout"
-_APART: Final = (*_CLIENT, _RETRIES, _RETRY_TIMEOUT)
+_BACKOFF, _BACKOFF_MAX = "retry_backoff", "retry_backoff_max"
+_RETRY: Final = (_RETRIES, _RETRY_TIMEOUT, _BACKOFF, _BACKOFF_MAX)
+_APART: Final = (*_CLIENT, *_RETRY)
 _DEFAULTS: Final = {
     # One file is one request: at 64 MiB it must get through a slow line. An answer that never comes must end, too.
     "timeout": "120s",
@@ -57,8 +59,9 @@ _DEFAULTS: Final = {
     # For a moment of trouble, about six seconds in all. For more, the job starts again from the ledger.
     _RETRIES: "6",
     _RETRY_TIMEOUT: "60s",
+    _BACKOFF: "100ms",  # before the first of them; each next one waits twice as long
+    _BACKOFF_MAX: "5s",
 }
-_BACKOFF_FIRST, _BACKOFF_MAX = 0.1, 5.0
 # Other ways to commit. Each is either slower and needs a service, or lets a second driver replace what a first wrote.
 _OTHER_WAYS: Final = ("aws_s3_locking_provider", "aws_copy_if_not_exists", "aws_s3_allow_unsafe_rename")
 _CONDITIONAL_PUT: Final = "aws_conditional_put"
@@ -110,8 +113,8 @@ def for_objects(options: Mapping[str, str]) -> dict[str, Any]:
             "max_retries": int(options[_RETRIES]),
             "retry_timeout": timedelta(seconds=seconds(options[_RETRY_TIMEOUT])),
             "backoff": {
-                "init_backoff": timedelta(seconds=_BACKOFF_FIRST),
-                "max_backoff": timedelta(seconds=_BACKOFF_MAX),
+                "init_backoff": timedelta(seconds=seconds(options[_BACKOFF])),
+                "max_backoff": timedelta(seconds=seconds(options[_BACKOFF_MAX])),
                 "base": 2,
             },
         },
@@ -120,9 +123,9 @@ def for_objects(options: Mapping[str, str]) -> dict[str, Any]:
 
 def for_tables(options: Mapping[str, str]) -> dict[str, str]:
     """As delta-rs takes them, from what `resolved` gave."""
-    return dict(options) | {
-        "backoff_config.init_backoff": f"{_BACKOFF_FIRST * 1000:.0f}ms",
-        "backoff_config.max_backoff": f"{_BACKOFF_MAX:.0f}s",
+    return {name: value for name, value in options.items() if name not in (_BACKOFF, _BACKOFF_MAX)} | {
+        "backoff_config.init_backoff": f"{milliseconds(options[_BACKOFF])}ms",
+        "backoff_config.max_backoff": f"{milliseconds(options[_BACKOFF_MAX])}ms",
     }
 
 

@@ -26,6 +26,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from seriatim import paths
 from seriatim.codec import Codec
@@ -277,9 +278,11 @@ class _Died(Exception):
 
 def read_table(store: Store, name: str, order: Sequence[str]) -> list[dict[str, Any]]:
     """All rows of a Delta table as dictionaries, in the given order; none if there is no table."""
-    url = store.table_url(name)
-    if not DeltaTable.is_deltatable(url, storage_options=store.table_options):
+    try:
+        # Not `is_deltatable`: it waits for the storage with Python's lock held (deltalake 1.6), and all threads stand.
+        found = DeltaTable(store.table_url(name), storage_options=store.table_options)
+    except TableNotFoundError:
         return []
-    table = pa.table(DeltaTable(url, storage_options=store.table_options).to_pyarrow_table())
+    table = pa.table(found.to_pyarrow_table())
     rows: list[dict[str, Any]] = table.sort_by([(column, "ascending") for column in order]).to_pylist()
     return rows

@@ -199,7 +199,8 @@ def test_a_removal_that_only_a_checkpoint_tells_of_counts(tmp_path: Path) -> Non
     table = DeltaTable(played.store.table_url(paths.PRIMARY))
     table.create_checkpoint()
     for path in (tmp_path / paths.PRIMARY / "_delta_log").glob("*.json"):
-        path.unlink()
+        if int(path.stem) < table.version():
+            path.unlink()
     played.start()
     played.play(MORE[0])
     played.catch_up()

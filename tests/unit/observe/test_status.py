@@ -20,7 +20,7 @@ def test_what_was_tried_again_and_why_is_in_the_status(tmp_path: Path, capsys: p
     assert calm.exit_code == 0 and "restarted:" not in calm.text and "starts:" not in calm.text
     because = "after EngineFailure: Spark could not run.\n\x1b[31mMemoryError"
     for _ in range(3):
-        facts = JobFacts("scripted", SourceFacts("", "", ()), "", "", because=because)
+        facts = JobFacts("scripted", SourceFacts("", "", ()), "", "", because=because, key=job.program.key_columns)
         Ledger.open(job.store, facts, job.program.schemas)
     shown = show("status", str(tmp_path))
     assert "restarted: after EngineFailure: Spark could not run. " in shown.text and "MemoryError\n" in shown.text
