@@ -23,7 +23,7 @@ SLOW: Final = "answered late"
 HELD: Final = "connection reset, and the request still under way: carried out when the test says so"
 ALL: Final = (ERROR, THROTTLED, TOO_MANY, RESET, LOST, SLOW)
 
-LATE_SECONDS: Final = 0.3
+LATE_SECONDS: Final = 0.1
 _REFUSAL: Final = b"<?xml version='1.0'?><Error><Code>%s</Code><Message>by the proxy</Message></Error>"
 
 

@@ -5,7 +5,8 @@ files are never overwritten. A `Store` is a URL and options, so it travels to ex
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from obstore import exceptions as obstore_errors
 from seriatim import remote
 from seriatim.errors import ConfigurationError, StorageFailure
 
+AT_A_TIME: Final = 16  # requests
 TRIES: Final = 4  # to write an object while nobody can tell whether it was written
 
 
@@ -113,6 +115,16 @@ class Store:
             return
         except obstore_errors.BaseError as error:
             raise self._failure("delete", path, error) from None
+
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        """Each of them, in this order."""
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            return list(pool.map(self.read, paths))
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        with ThreadPoolExecutor(AT_A_TIME) as pool:
+            for _ in pool.map(self.delete, paths):
+                pass  # an error is raised here
 
     def _store(self) -> Any:
         if self._opened is None:

@@ -240,6 +240,23 @@ def test_a_file_that_is_gone_can_not_be_rewritten(storage: Storage) -> None:
     assert storage.visible() == ["ab", "c"]
 
 
+def test_a_rewriting_that_was_begun_before_merges_were_voided_is_refused(storage: Storage) -> None:
+    """Its files may be gone. One that is begun afterwards is not, and no driver is."""
+    driver = storage.create()
+    driver.append((*file("a"), *file("b")), 1)
+    driver.refresh()
+    slow = storage.open()
+    for _ in range(2):
+        storage.open().void_merges()
+    with pytest.raises(CommitRefused):
+        slow.rewrite(rewritten(slow, "a", "b", into="ab"))
+    driver.append(file("c"), 2)
+    later = storage.open()
+    later.rewrite(rewritten(later, "a", "b", into="ab"))
+    assert storage.visible() == ["ab", "c"]
+    assert storage.open().epoch == 2
+
+
 def test_files_without_a_column_that_has_come_meanwhile_are_not_taken(storage: Storage) -> None:
     """They would say nothing of it, and a filter on it would pass over them."""
     storage.create().append((*file("a"), *file("b")), 1)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from seriatim import paths
+from seriatim import paths, store
 from seriatim.errors import ConfigurationError, DamagedFile, EnvironmentFailure, Fenced
 from seriatim.ledger import collections
 from seriatim.ledger import manifest as manifests
@@ -194,6 +194,7 @@ def test_what_a_repair_took_out_of_the_tables_stays_for_the_window(tmp_path: Pat
 
 def test_a_removal_that_only_a_checkpoint_tells_of_counts(tmp_path: Path) -> None:
     played = played_in(tmp_path, script())
+    age(tmp_path, DAYS)
     set_back(played, ToEpoch(9))
     age(tmp_path, 3)
     table = DeltaTable(played.store.table_url(paths.PRIMARY))
@@ -351,7 +352,7 @@ def test_killed_anywhere_and_run_again_it_comes_to_the_same(
         Path(self.url, path).unlink()
 
     with monkeypatch.context() as patched:
-        patched.setattr(gc, "DELETERS", 1)
+        patched.setattr(store, "AT_A_TIME", 1)
         patched.setattr(Store, "delete", dying)
         with pytest.raises(PowerCutError):
             collect(hurt)

@@ -174,6 +174,11 @@ class FaultyTable:
             raise CommitUncertain("timed out, after it was written")
         self._air.schedule.step(f"has rewritten files of {self.name}")
 
+    def void_merges(self) -> None:
+        if self._air.before(f"voids merges of {self.name}", FAIL):
+            raise StorageFailure(f"The table {self.name} can not be written.")
+        self._inner.void_merges()
+
 
 class FaultyTables:
     def __init__(self, inner: MemoryTables, air: Air) -> None:

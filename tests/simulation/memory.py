@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from seriatim import paths
 from seriatim.ledger.compaction import Rewrite, TableFile
+from seriatim.ledger.delta import COLLECTIONS
 from seriatim.ledger.table_log import CommitRefused
 from seriatim.output.parquet import FileRef
 from seriatim.store import Store
@@ -112,11 +113,16 @@ class MemoryTable:
     def rewrite(self, rewrites: Sequence[Rewrite]) -> None:
         self.prepare_rewrite(rewrites)()
 
+    def void_merges(self) -> None:
+        self._history.add(Entry(COLLECTIONS, 0, ()))
+
     def prepare_rewrite(self, rewrites: Sequence[Rewrite]) -> Callable[[], None]:
         history = self._history
         live = history.live(len(history.entries))
         if history.schema != self._schema:
             raise CommitRefused("Other columns.")
+        if any(entry.app_id == COLLECTIONS for entry in history.entries[self._version :]):
+            raise CommitRefused("Collected meanwhile.")
         if not all(file.path in live for one in rewrites for file in one.merge.files):
             raise CommitRefused("Concurrent delete.")
         version = len(history.entries)

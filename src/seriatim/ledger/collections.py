@@ -39,9 +39,8 @@ def write(store: Store, collection: Collection, unique: str) -> None:
 
 def read_floor(store: Store) -> int:
     """No epoch below it can be relied on; 0 where nothing was ever collected."""
-    return max(
-        (floor for path in store.names(paths.COLLECTIONS) if (floor := paths.floor_of(path)) is not None), default=0
-    )
+    floors = (paths.floor_of(found.path) for found in store.listing(paths.COLLECTIONS))
+    return max((floor for floor in floors if floor is not None), default=0)
 
 
 def read_all(store: Store) -> Iterator[Collection]:

@@ -23,6 +23,7 @@ from seriatim.store import Store, forbidden
 ADD_COLUMNS_TRIES: Final = 20
 ALONE: Final = CommitProperties(max_commit_retries=0)  # on top of just the snapshot at hand, or not at all
 REWRITE_TRIES: Final = 20
+COLLECTIONS: Final = "seriatim-collections"  # no job's app id: those have a slash. Its `txn` counts `void_merges`
 OWNER: Final = "seriatim.job"  # in a table's properties: whose it is
 # After a commit: a checkpoint, now and then. Not the clean-up of old entries: it lists the whole log each time
 # (measured on a folder with 4,000 entries: 36 of a commit's 49 ms), and a job deletes nothing; `gc` does that.
@@ -209,6 +210,8 @@ class OutputTable:
                 raise CommitRefused(f"{len(removed - present)} of the files to be replaced are gone.")
             if newest.schema() != self._table.schema():
                 raise CommitRefused("The table has other columns by now.")  # new files have to tell of each
+            if newest.transaction_version(COLLECTIONS) != self._table.transaction_version(COLLECTIONS):
+                raise CommitRefused("What was staged may have been collected meanwhile.")
             try:
                 newest.create_write_transaction(
                     _actions(self.name, rewrites, clock.now_ms()),
@@ -226,6 +229,29 @@ class OutputTable:
                 raise CommitUncertain(remote.reason(error)) from None
             return
         raise CommitRefused(f"Others have committed just before, {REWRITE_TRIES} times in a row.")
+
+    def void_merges(self) -> None:
+        """SUBTLE: a merge that slept since before looks at the newest version and commits to the very next one, so it
+        finds this entry, or has been committed before it."""
+        voided = self._table.transaction_version(COLLECTIONS) or 0
+        try:
+            self._table.create_write_transaction(
+                [],
+                mode="append",
+                schema=self._table.schema(),
+                partition_by=self._table.metadata().partition_columns,
+                commit_properties=CommitProperties(app_transactions=[Transaction(COLLECTIONS, voided + 1)]),
+                post_commithook_properties=AFTERWARDS,
+            )
+        except CommitFailedError:
+            self.refresh()
+            if (self._table.transaction_version(COLLECTIONS) or 0) == voided:
+                raise StorageFailure(
+                    f"The table {self._store.table_url(self.name)} takes no entry now: others are made all the time.",
+                    hint="Nothing was deleted. Give the order again.",
+                ) from None
+        except Exception as error:  # noqa: BLE001 (whatever it was, it is not known whether the entry is there)
+            raise _failure(self._store, self.name, "could not be told that files are collected", error) from None
 
     def _properties(self, epoch: int) -> CommitProperties:
         return CommitProperties(

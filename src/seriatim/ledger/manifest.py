@@ -109,10 +109,10 @@ def read(store: Store, epoch: int) -> Manifest:
     data = store.read(path)
     if data is None:
         raise _damaged(path, "it does not exist")
-    return _checked(data, epoch)
+    return checked(data, epoch)
 
 
-def _checked(data: bytes, epoch: int) -> Manifest:
+def checked(data: bytes, epoch: int) -> Manifest:
     path = paths.manifest(epoch)
     manifest = unseal(data, path)
     if manifest.epoch != epoch:
@@ -134,7 +134,7 @@ def history(store: Store, newest: Manifest) -> Iterator[Manifest]:
         data = store.read(paths.manifest(manifest.previous))
         if data is None:
             return
-        manifest = _checked(data, manifest.previous)
+        manifest = checked(data, manifest.previous)
         yield manifest
 
 

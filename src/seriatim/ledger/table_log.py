@@ -54,7 +54,12 @@ class TableLog(Protocol):
 
     def rewrite(self, rewrites: Sequence[Rewrite]) -> None:
         """One log entry without `txn`, which changes no data: files in the place of others that hold the same rows.
-        `CommitRefused` if one of those is gone; whatever else was committed since the snapshot does not matter."""
+        `CommitRefused` if one of those is gone, or if merges were voided since the snapshot; whatever else was
+        committed since does not matter."""
+
+    def void_merges(self) -> None:
+        """One log entry that changes nothing, after which no rewriting that was begun before can be committed: what it
+        has staged may be collected."""
 
 
 class Tables(Protocol):

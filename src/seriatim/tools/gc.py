@@ -6,7 +6,6 @@ before the object, and the floor, below which nobody looks, is written before an
 
 import socket
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 from uuid import uuid4
 
@@ -21,7 +20,6 @@ from seriatim.store import Store, StoredObject
 from seriatim.tools.gc_facts import FactReader, nothing_committed
 from seriatim.version import VERSION
 
-DELETERS: Final = 16  # at a time
 UNKNOWN_MAX: Final = 1_000  # that are named
 
 
@@ -78,13 +76,15 @@ def apply(reader: FactReader, rules: Rules) -> Report:
     unique = uuid4().hex
     collections.write(store, note, unique)
     failpoint.reach(failpoint.GC_FLOOR_WRITTEN)
+    for output in _merged_into(garbage.get("staged data, in no table", ())):
+        reader.void_merges(output)
     # What is needed by now: a repair may have taken up older state, an epoch may have been committed or claimed. From
     # here on nobody takes up what is below the floor, and ages go by the same moment as before.
     again = reader.read(rules, now_ms=facts.ledger.now_ms)
     gone: dict[Kind, list[StoredObject]] = {}
     for kind in GARBAGE:
         gone[kind] = [found for found in garbage.get(kind, ()) if classify(found, again) == kind]
-        _delete(store, gone[kind])
+        store.delete_all([found.path for found in gone[kind]])
         failpoint.reach(failpoint.GC_CLASS_DELETED)
     deleted = [found for found_all in gone.values() for found in found_all]
     spared = sum(len(found) for found in garbage.values()) - len(deleted)
@@ -121,14 +121,14 @@ def _survey(store: Store, facts: Facts) -> tuple[Report, Garbage]:
     return report, garbage
 
 
+def _merged_into(staged: Iterable[StoredObject]) -> set[str]:
+    """SUBTLE: of all that is staged, only what a compaction makes can be shown after any length of time: it owns no
+    epoch, so nobody fences it. Its files may go once it has been told to begin anew."""
+    return {found.path.partition("/")[0] for found in staged if paths.level_of(found.path) is not None}
+
+
 def _tally(kind: Kind, gone: list[StoredObject]) -> Tally:
     return Tally(kind, True, len(gone), sum(found.size for found in gone), GARBAGE[kind])
-
-
-def _delete(store: Store, objects: Iterable[StoredObject]) -> None:
-    with ThreadPoolExecutor(DELETERS) as pool:
-        for _ in pool.map(store.delete, [found.path for found in objects]):
-            pass  # an error is raised here
 
 
 def _note(facts: Facts) -> Collection:

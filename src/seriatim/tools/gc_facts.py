@@ -1,7 +1,8 @@
 """What `gc` goes by: the tables' logs, the manifests, and nothing else."""
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -23,7 +24,44 @@ from seriatim.store import Store, StoredObject
 _LOG: Final = "_delta_log"
 _CHECKPOINT: Final = ".checkpoint.parquet"
 _ENTRY: Final = ".json"
+_AHEAD: Final = 64  # manifests that are read at a time
 _NEVER: Final = 2**63 - 1  # where a log does not say when: it is not known to be old
+
+
+class Past:
+    """The manifests of committed epochs, each read once, many at a time: a week of them may be a hundred thousand.
+
+    SUBTLE: what they name only adds up. Nothing that was once found to be needed is forgotten at the second look.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.needed: dict[str, int] = {}
+        self._store = store
+        self._previous: dict[int, int | None] = {}
+
+    def back_from(self, newest: int, written: Iterable[int]) -> Iterator[tuple[int, int | None]]:
+        """Each epoch with the one before it, as far as there are manifests; below the floor of a collection nobody
+        looks (see `manifest.history`)."""
+        floor = collections.read_floor(self._store)
+        ahead = iter(sorted((epoch for epoch in written if epoch <= newest), reverse=True))
+        found: dict[int, bytes | None] = {}
+        epoch: int | None = newest
+        while epoch is not None and (epoch == newest or epoch >= floor):
+            while epoch not in self._previous and epoch not in found:
+                chunk = list(islice(ahead, _AHEAD))
+                if not chunk:
+                    return
+                wanted = [one for one in chunk if one <= epoch and one not in self._previous]
+                found = dict(zip(wanted, self._store.read_all([paths.manifest(one) for one in wanted]), strict=True))
+            if epoch not in self._previous:
+                data = found[epoch]
+                if data is None:
+                    return
+                manifest = manifests.checked(data, epoch)
+                take(self.needed, manifest)
+                self._previous[epoch] = manifest.previous
+            yield epoch, self._previous[epoch]
+            epoch = self._previous[epoch]
 
 
 class FactReader:
@@ -33,13 +71,14 @@ class FactReader:
     def __init__(self, store: Store, app_id: str) -> None:
         self.store = store
         self.app_id = app_id
+        self._past = Past(store)
 
     def read(self, rules: Rules, *, now_ms: int) -> Facts:
         """SUBTLE: the primary's log first. What becomes visible later was staged later than the epoch found here."""
         newest = self.newest()
         if newest is None:
             raise nothing_committed(self.store)
-        ledger = read_ledger(self.store, newest, rules, now_ms=now_ms)
+        ledger = read_ledger(self.store, self._past, newest, rules, now_ms=now_ms)
         tables = {name: self.table(name, rules, ledger.now_ms) for name in paths.OUTPUTS}
         return Facts(rules, ledger, {name: table for name, table in tables.items() if table is not None})
 
@@ -50,6 +89,11 @@ class FactReader:
     def table(self, name: str, rules: Rules, now_ms: int) -> TableFacts | None:
         return read_table(self.store, name, self.app_id, rules, now_ms=now_ms)
 
+    def void_merges(self, name: str) -> None:
+        table = OutputTable.open(self.store, name, self.app_id)
+        if table is not None:
+            table.void_merges()
+
 
 def nothing_committed(store: Store) -> ConfigurationError:
     return ConfigurationError(
@@ -58,7 +102,7 @@ def nothing_committed(store: Store) -> ConfigurationError:
     )
 
 
-def read_ledger(store: Store, newest: int, rules: Rules, *, now_ms: int) -> LedgerFacts:
+def read_ledger(store: Store, past: Past, newest: int, rules: Rules, *, now_ms: int) -> LedgerFacts:
     """`newest` is what the primary's log said just before. SUBTLE: claims are listed after the log was read; one that
     was committed in between still counts as a claim, and what it names stays."""
     written = {
@@ -66,27 +110,25 @@ def read_ledger(store: Store, newest: int, rules: Rules, *, now_ms: int) -> Ledg
         for found in store.listing(paths.EPOCHS)
         if (epoch := paths.epoch_of(found.path)) is not None
     }
-    manifest = manifests.read(store, newest)
+    if newest not in written:
+        raise _hole(newest)
     now_ms = min(now_ms, written[newest])
-    needed: dict[str, int] = {}
     for epoch in sorted(epoch for epoch in written if epoch > newest):
-        _take(needed, _claimed(store, epoch))
+        take(past.needed, _claimed(store, epoch))
     retained: set[int] = set()
-    previous: int | None = None
-    for past in manifests.history(store, manifest):
-        _take(needed, past)
-        retained.add(past.epoch)
-        previous = past.previous
+    previous: int | None = newest
+    for epoch, previous in past.back_from(newest, written):  # noqa: B007 (the last one counts)
+        retained.add(epoch)
         # The first that is too old is kept: it is where a repair to the window's first moment goes back to.
-        if len(retained) >= rules.keep_epochs and written.get(past.epoch, now_ms) <= now_ms - rules.keep_ms:
+        if len(retained) >= rules.keep_epochs and written.get(epoch, now_ms) <= now_ms - rules.keep_ms:
             break
     else:
         if previous is not None and previous >= collections.read_floor(store):
             raise _hole(previous)
-    return LedgerFacts(now_ms, newest, frozenset(retained), needed)
+    return LedgerFacts(now_ms, newest, frozenset(retained), past.needed)
 
 
-def _take(needed: dict[str, int], manifest: Manifest | None) -> None:
+def take(needed: dict[str, int], manifest: Manifest | None) -> None:
     if manifest is None:
         return
     for lane in manifest.lanes:
