@@ -236,6 +236,27 @@ def test_sessions_of_one_name_in_several_places_are_told_apart(tmp_path: Path) -
     assert rows(opened.as_of("a", partition=1).table) == {"x": 1.0}
 
 
+@pytest.mark.parametrize("here", [{"partition": 1}, {"topic": "capture-other"}], ids=["partition", "topic"])
+def test_what_happened_to_a_session_of_the_same_name_elsewhere_does_not_count(
+    tmp_path: Path, here: dict[str, Any]
+) -> None:
+    """In the other place it has more messages, loses one, and ends."""
+    script: list[Step] = [snapshot("a", [{"id": "x", "price": 1.0}], seq=1, **here)]
+    script += [insert("a", {"id": "y", "price": 2.0}, seq=2, **here), EPOCH, snapshot("a", [], seq=1)]
+    script += [insert("a", {"id": f"z{seq}", "price": 0.0}, seq=seq) for seq in (2, 3, 4)]
+    script += [insert("a", {"id": "w", "price": 0.0}, seq=9), EPOCH, snapshot("a", [], seq=20), end("a", seq=21)]
+    opened = s.open(play(tmp_path, script).store.url)
+    asked: dict[str, Any] = {"topic": "capture-test", "partition": 0}
+    two = {"x": 1.0, "y": 2.0}
+    for moment, wanted in (({}, two), ({"offset": 0}, {"x": 1.0}), ({"sequence": 9}, two)):
+        found = opened.as_of("a", **moment, **(asked | here))
+        assert (rows(found.table), found.over, found.in_gap) == (wanted, None, False), moment
+    assert opened.as_of("a", **asked).over == "ended"
+    assert opened.as_of("a", offset=4, **asked, accept_gap=True).in_gap
+    with pytest.raises(ConfigurationError, match="none in the topic and partition"):
+        opened.as_of("a", topic="capture-test", partition=7)
+
+
 def test_a_topic_that_was_made_anew_does_not_mix_with_the_old_one(tmp_path: Path) -> None:
     player = Player(program(), Store(str(tmp_path)), policy=Policy(on_topic_recreated="accept"))
     for step in (snapshot("a", [{"id": "old", "price": 1.0}]), snapshot("c", []), EPOCH):

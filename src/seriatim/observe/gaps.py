@@ -73,14 +73,20 @@ def read_intervals(
 
 
 def read_events(
-    store: Store, manifest: Manifest, *, session: str | None = None, topic: str | None = None
+    store: Store,
+    manifest: Manifest,
+    *,
+    session: str | None = None,
+    topic: str | None = None,
+    partition: int | None = None,
 ) -> Iterator[SessionEvent]:
     """In the order of topic, partition, generation, offset, position.
 
     SUBTLE: between the two commits of a repair this table still holds what the primary has been cut back from.
     """
     cut = manifest.cuts.get(paths.SESSIONS)
-    where = [*equal("session", session), *equal("topic", topic), *([] if cut is None else [f"NOT ({cut})"])]
+    where = [*equal("session", session), *equal("topic", topic), *equal("partition", partition)]
+    where += [] if cut is None else [f"NOT ({cut})"]
     for row in FollowerTable(store, paths.SESSIONS).select(_COLUMNS, where, order=_ORDER):
         yield SessionEvent(**row)
 

@@ -68,6 +68,10 @@ class Place(msgspec.Struct, frozen=True):
     partition: int
     generation: int
 
+    @classmethod
+    def of(cls, event: SessionEvent) -> "Place":
+        return cls(event.session, event.topic, event.partition, event.generation)
+
     @property
     def ranges(self) -> list[Range]:
         return [

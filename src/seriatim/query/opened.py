@@ -64,9 +64,9 @@ class Opened:
                 f"The output of the job {tables.manifest.job} is not a changelog: no table can be made of it.",
                 hint="Read its rows: seriatim.open(...).changes(session=...).",
             )
-        events = list(read_events(self._store, tables.manifest, session=session, topic=topic))
-        for place in _places(session, partition, events):
-            found = as_of(tables, place, moment, [event for event in events if event.generation == place.generation])
+        events = list(read_events(self._store, tables.manifest, session=session, topic=topic, partition=partition))
+        for place in _places(events):
+            found = as_of(tables, place, moment, [event for event in events if Place.of(event) == place])
             if found is not None:
                 if not accept_gap:
                     refuse_doubt(found, moment)
@@ -77,7 +77,7 @@ class Opened:
             f"The session {session!r} had no table yet at {moment}.",
             detail=f"Its first message is that at offset {events[0].offset}, of {clock.iso(events[0].timestamp_ms)}."
             if events
-            else f"It has none in the topic {topic!r}.",
+            else "It has none in the topic and partition that were named.",
             hint="`seriatim sessions TARGET --ended` lists all sessions.",
         )
 
@@ -163,17 +163,13 @@ class Opened:
         )
 
 
-def _places(session: str, partition: int | None, events: Iterable[SessionEvent]) -> list[Place]:
-    """Of one topic and partition, the newest generation first."""
-    found = {
-        Place(session, event.topic, event.partition, event.generation)
-        for event in events
-        if partition in (None, event.partition)
-    }
+def _places(events: Iterable[SessionEvent]) -> list[Place]:
+    """Of one session, topic and partition, the newest generation first."""
+    found = {Place.of(event) for event in events}
     where = sorted({str(place) for place in found})
     if len(where) > 1:
         raise ConfigurationError(
-            f"There are sessions {session!r} in {', '.join(where)}.",
+            f"There are sessions {next(iter(found)).session!r} in {', '.join(where)}.",
             hint="Say which: topic= and partition=, or --topic and --partition.",
         )
     return sorted(found, key=lambda place: -place.generation)
