@@ -7,7 +7,7 @@ damaged one's place, in a commit of its own. Where no older state serves, the se
 (`rebuild_sessions.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -73,7 +73,7 @@ def rebuild_states(
     ]
     again = rebuild_from_snapshots(store, ledger, program, plans, run_lanes)
     if damaged:
-        commit_segments(ledger, proven | again)
+        commit_segments(ledger, proven | again, [base.epoch for key, base in bases.items() if key in proven])
     told = [
         Rebuilt(lane.key, _since(bases[lane.key], lane), bases[lane.key].epoch)
         for lane in damaged
@@ -82,13 +82,17 @@ def rebuild_states(
     return (*told, *(told_of(plan) for plan in plans))
 
 
-def commit_segments(ledger: Ledger, found: Mapping[Partition, tuple[SegmentRef, ...]]) -> Manifest:
-    """These take the place of the lanes' segments; all else stays as it was."""
+def commit_segments(
+    ledger: Ledger, found: Mapping[Partition, tuple[SegmentRef, ...]], since: Iterable[int | None] = ()
+) -> Manifest:
+    """These take the place of the lanes' segments; all else stays as it was. `since`: the epochs of older state, parts
+    of which may be among them."""
     return ledger.commit_lanes(
         tuple(
             msgspec.structs.replace(lane, segments=found[lane.key]) if lane.key in found else lane
             for lane in ledger.lanes
-        )
+        ),
+        oldest=min((epoch for epoch in since if epoch is not None), default=None),
     )
 
 

@@ -115,9 +115,15 @@ class Ledger:
         results = list(results)
         return self.commit_lanes(protocol.advance(self.lanes, results, topic_ids), results)
 
-    def commit_lanes(self, lanes: tuple[LanePosition, ...], results: Iterable[LaneResult] = ()) -> Manifest:
-        """The same, with positions that do not follow from the results alone."""
-        return self._make_visible(self._claim(lanes, _adds(list(results))))
+    def commit_lanes(
+        self, lanes: tuple[LanePosition, ...], results: Iterable[LaneResult] = (), oldest: int | None = None
+    ) -> Manifest:
+        """The same, with positions that do not follow from the results alone. `oldest`: the oldest epoch, before the
+        newest, whose state they name. It may have been taken away meanwhile: see `cut_back`."""
+        manifest = self._claim(lanes, _adds(list(results)))
+        if oldest is not None and collections.read_floor(self._store) > oldest:
+            raise _collected("the state was being rebuilt", "Try again: what is left will be looked for anew.")
+        return self._make_visible(manifest)
 
     def cut_back(self, lanes: tuple[LanePosition, ...], cuts: dict[str, str], floor: int) -> Manifest:
         """Set positions and state back, and take away the rows that came after them, at once. `cuts`: by output, a
@@ -128,11 +134,7 @@ class Ledger:
         """
         manifest = self._claim(lanes, {}, cuts=cuts)
         if collections.read_floor(self._store) != floor:
-            raise EnvironmentFailure(
-                "Old epochs were collected while the job was being set back.",
-                detail="Nothing was changed.",
-                hint="Give the order again: it will see how far back it can still go.",
-            )
+            raise _collected("the job was being set back", "Give the order again: it will see how far it can still go.")
         return self._make_visible(manifest)
 
     def _make_visible(self, manifest: Manifest) -> Manifest:
@@ -270,6 +272,12 @@ def read_manifest(store: Store) -> Manifest | None:
     if table is None or table.epoch is None:
         return None
     return manifests.read(store, table.epoch)
+
+
+def _collected(meanwhile: str, hint: str) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"Old epochs were collected while {meanwhile}.", detail="Nothing was changed.", hint=hint
+    )
 
 
 def _own_fate(epoch: int, problem: Exception | None) -> str:
