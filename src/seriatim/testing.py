@@ -36,11 +36,11 @@ from seriatim.engine.local import LocalEngine
 from seriatim.engine.survey import Policy
 from seriatim.integrity import Strict, Tier
 from seriatim.ledger.ledger import JobFacts, Ledger
-from seriatim.ledger.manifest import LanePosition, SourceFacts
+from seriatim.ledger.manifest import SourceFacts
 from seriatim.model import Partition, Record, Span
 from seriatim.operator import Operator
 from seriatim.partition.program import Program
-from seriatim.partition.result import LaneCounts, LaneResult
+from seriatim.partition.result import LaneCounts
 from seriatim.source.topics import Topic
 from seriatim.state.lane_state import LaneState
 from seriatim.store import Store
@@ -259,7 +259,7 @@ class Player:
     def crash(self) -> None:
         """Run an epoch up to the moment before its commit, and lose the driver there."""
 
-        def die(lanes: tuple[LanePosition, ...], results: Iterable[LaneResult] = ()) -> Any:
+        def die(*_: Any, **__: Any) -> Any:
             raise _Died
 
         self.ledger.commit_lanes = die  # type: ignore[method-assign]  # this ledger object dies with its driver

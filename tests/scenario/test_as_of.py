@@ -15,7 +15,9 @@ from seriatim.engine.survey import Policy
 from seriatim.errors import ConfigurationError, InDoubt
 from seriatim.ledger.ledger import Ledger
 from seriatim.model import Partition
+from seriatim.observe.followers import FollowerTable
 from seriatim.query.opened import Opened
+from seriatim.query.table import Range
 from seriatim.store import Store
 from seriatim.testing import EPOCH, Player, Step, delete, end, insert, read_table, record, snapshot
 from seriatim.tools.rewind import ToOffsets, cuts, moved, plan_moves
@@ -42,6 +44,12 @@ def known(player: Player, session: str) -> Known:
         for row in read_table(player.store, paths.PRIMARY, PLACE)
         if row["_session"] == session
     }
+    for row in read_table(player.store, paths.SESSIONS, ("offset", "position")):
+        if row["session"] == session and row["event"] == "snapshot" and row["offset"] not in tables:
+            # It has changed no row, and counts as a message all the same.
+            before = max((one for one in tables if one < row["offset"]), default=-1)
+            tables[row["offset"]] = tables.get(before, {})
+            facts[row["offset"]] = (int(row["timestamp"].timestamp() * 1000), row["sequence"])
     offsets = sorted(tables)
     return Known(
         offsets,
@@ -135,6 +143,20 @@ def test_few_files_are_read_however_long_the_session_was(tmp_path: Path) -> None
         found = opened.as_of("s", offset=offset)
         assert rows(found.table) == told.tables[bisect_right(told.offsets, offset) - 1]
         assert found.files_read <= 5, "a frame comes at least every hundred changes"
+
+
+def test_a_session_without_a_frame_costs_no_file_of_changes_from_before_it_began(tmp_path: Path) -> None:
+    """There is a file for each of a hundred epochs, and each has bounds between which the session's name lies."""
+    script: list[Step] = []
+    for number in range(100):
+        script += [snapshot(name, [{"id": "x", "price": float(number)}], seq=number + 1) for name in ("a", "z")]
+        script.append(EPOCH)
+    script += [snapshot("late", [{"id": "x", "price": 1.0}], seq=1), EPOCH, snapshot("z", [], seq=101), EPOCH]
+    player = play(tmp_path, script)
+    found = s.open(str(tmp_path)).as_of("late")
+    assert rows(found.table) == {"x": 1.0}
+    of_sessions = FollowerTable(player.store, paths.SESSIONS).files([Range.just("session", "late")])
+    assert (found.files_read - of_sessions, of_sessions) == (1, 101)
 
 
 def test_columns_of_every_kind_come_out_as_they_are_stored(tmp_path: Path) -> None:
@@ -248,7 +270,8 @@ def test_what_happened_to_a_session_of_the_same_name_elsewhere_does_not_count(
     opened = s.open(play(tmp_path, script).store.url)
     asked: dict[str, Any] = {"topic": "capture-test", "partition": 0}
     two = {"x": 1.0, "y": 2.0}
-    for moment, wanted in (({}, two), ({"offset": 0}, {"x": 1.0}), ({"sequence": 9}, two)):
+    moments: list[tuple[dict[str, Any], Rows]] = [({}, two), ({"offset": 0}, {"x": 1.0}), ({"sequence": 9}, two)]
+    for moment, wanted in moments:
         found = opened.as_of("a", **moment, **(asked | here))
         assert (rows(found.table), found.over, found.in_gap) == (wanted, None, False), moment
     assert opened.as_of("a", **asked).over == "ended"

@@ -275,9 +275,7 @@ def read_manifest(store: Store) -> Manifest | None:
 
 
 def _collected(meanwhile: str, hint: str) -> EnvironmentFailure:
-    return EnvironmentFailure(
-        f"Old epochs were collected while {meanwhile}.", detail="Nothing was changed.", hint=hint
-    )
+    return EnvironmentFailure(f"Old epochs were collected while {meanwhile}.", detail="Nothing was changed.", hint=hint)
 
 
 def _own_fate(epoch: int, problem: Exception | None) -> str:

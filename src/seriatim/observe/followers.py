@@ -4,7 +4,7 @@ Not through `to_pyarrow_dataset`: with deltalake 1.6 a filter on a column for wh
 takes the whole file for empty.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from seriatim import remote
 from seriatim.errors import StorageFailure
+from seriatim.query.table import Range, needed
 from seriatim.store import Store
 
 
@@ -23,13 +24,14 @@ class FollowerTable:
         self._url = store.table_url(name)
         self._name = name
         self._sql: QueryBuilder | None = None
+        self._table: DeltaTable | None = None
         try:
             table = DeltaTable(self._url, storage_options=store.table_options)
         except TableNotFoundError:
             return
         except (DeltaError, OSError) as error:
             raise self._unreadable(error) from None
-        self._sql = QueryBuilder().register(name, table)
+        self._sql, self._table = QueryBuilder().register(name, table), table
 
     def select(
         self,
@@ -60,6 +62,12 @@ class FollowerTable:
                 yield from pa.record_batch(block).to_pylist()
         except Exception as error:  # noqa: BLE001 (of a damaged file, the reader of blocks raises nothing more exact)
             raise self._unreadable(error) from None
+
+    def files(self, ranges: Iterable[Range]) -> int:
+        """How many files a question about rows in all of these ranges opens."""
+        if self._table is None:
+            return 0
+        return needed(pa.table(self._table.get_add_actions(flatten=True)), ranges).num_rows
 
     def _unreadable(self, error: Exception) -> StorageFailure:
         return StorageFailure(

@@ -79,6 +79,7 @@ def read_events(
     session: str | None = None,
     topic: str | None = None,
     partition: int | None = None,
+    table: FollowerTable | None = None,
 ) -> Iterator[SessionEvent]:
     """In the order of topic, partition, generation, offset, position.
 
@@ -87,7 +88,7 @@ def read_events(
     cut = manifest.cuts.get(paths.SESSIONS)
     where = [*equal("session", session), *equal("topic", topic), *equal("partition", partition)]
     where += [] if cut is None else [f"NOT ({cut})"]
-    for row in FollowerTable(store, paths.SESSIONS).select(_COLUMNS, where, order=_ORDER):
+    for row in (table or FollowerTable(store, paths.SESSIONS)).select(_COLUMNS, where, order=_ORDER):
         yield SessionEvent(**row)
 
 

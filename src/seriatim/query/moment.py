@@ -1,8 +1,8 @@
 """A session's table as of one moment: the newest frame before it, and the changes since.
 
 The moment is named by time, offset or sequence number, and means the last message that is not beyond it. What has to
-be read does not grow with the length of the session: a frame comes with every few tables' worth of changes, and the end
-of a session is as good as one.
+be read does not grow with the length of the session: a frame comes with every few tables' worth of changes, and the
+beginning or end of a session is as good as one.
 """
 
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ class AsOf(msgspec.Struct, frozen=True):
     timestamp_ms: int
     over: str | None  # the session's end, if it had ended by then: ended, expired, retired
     gap: Interval | None  # the table is in doubt: the interval in which the moment lies
-    files_read: int
+    files_read: int  # data files, of all tables
 
     @property
     def in_gap(self) -> bool:
@@ -131,8 +131,9 @@ def as_of(tables: Tables, place: Place, moment: Moment, events: Sequence[Session
     """`events` are the place's, in order. None: there was no table yet."""
     reached = [event for event in events if moment.reached(event)]
     end = next((event for event in reversed(reached) if event.event in _OVER), None)
-    frame_offset = _newest_frame(tables, place, moment, -1 if end is None else end.offset)
-    floor = max(frame_offset, -1 if end is None else end.offset)
+    empty_offset = _empty_offset(reached)
+    frame_offset = _newest_frame(tables, place, moment, empty_offset)
+    floor = max(frame_offset, empty_offset)
     since = [*place.ranges, Range("_offset", least=floor + 1)]
     last = _last_change(tables.changes, [*since, *moment.ranges])
     changes = tables.changes.read([*since, Range("_offset", most=-1 if last is None else last.offset)])
@@ -170,6 +171,12 @@ def refuse_doubt(found: AsOf, moment: Moment) -> None:
         from_offset=gap.from_offset,
         to_offset=gap.to_offset,
     )
+
+
+def _empty_offset(reached: Sequence[SessionEvent]) -> int:
+    """After which message the table was empty, the last time: the end of a session, or the message before a first."""
+    offsets = (one.offset - (one.event == "started") for one in reached if one.event in ("started", *_OVER))
+    return max(offsets, default=-1)
 
 
 def _newest_frame(tables: Tables, place: Place, moment: Moment, above: int) -> int:

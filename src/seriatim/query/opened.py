@@ -10,12 +10,14 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from seriatim import clock, paths
 from seriatim.durations import moment_ms
 from seriatim.errors import ConfigurationError
 from seriatim.ledger import manifest as manifests
+from seriatim.observe.followers import FollowerTable
 from seriatim.observe.gaps import Interval, SessionEvent, derive_intervals, read_events
 from seriatim.observe.incidents import Filters, read_incident_records
 from seriatim.observe.known import check_session
@@ -64,13 +66,18 @@ class Opened:
                 f"The output of the job {tables.manifest.job} is not a changelog: no table can be made of it.",
                 hint="Read its rows: seriatim.open(...).changes(session=...).",
             )
-        events = list(read_events(self._store, tables.manifest, session=session, topic=topic, partition=partition))
+        told = FollowerTable(self._store, paths.SESSIONS)
+        events = list(
+            read_events(self._store, tables.manifest, session=session, topic=topic, partition=partition, table=told)
+        )
         for place in _places(events):
             found = as_of(tables, place, moment, [event for event in events if Place.of(event) == place])
             if found is not None:
                 if not accept_gap:
                     refuse_doubt(found, moment)
-                return found
+                return msgspec.structs.replace(
+                    found, files_read=found.files_read + told.files([Range.just("session", session)])
+                )
         if not events:
             check_session(self._store, session)
         raise ConfigurationError(
