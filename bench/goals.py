@@ -85,6 +85,16 @@ GOALS: Final = (
     Goal("history: commit, old table beside young", told("history", "old / young: commit"), at_most=1.3),
     Goal("history: start, old table beside young", told("history", "old / young: start"), at_most=1.3),
     Goal(
+        "as-of: 10 million changes beside 1 million", told("as_of", "large / small: merged, usual session"), at_most=1.5
+    ),
+    Goal("as-of: a session that began late", told("as_of", "large / small: merged, late session"), at_most=1.5),
+    Goal(
+        "as-of: data files opened, at most",
+        told("as_of", "most files opened, usual or late session"),
+        unit="",
+        at_most=10,
+    ),
+    Goal(
         "memory: great backlog, a Python worker",
         told("memory", "the great backlog: peak of a Python worker, MB"),
         " MB",

@@ -23,6 +23,7 @@ TRIALS: Final = {
     "idle": "Idle sessions",
     "partitions": "Quiet partitions",
     "history": "History",
+    "as_of": "A table as of a moment",
     "memory": "Memory",
 }
 END: Final = "<!-- end of what is made -->"
