@@ -11,6 +11,7 @@ import seriatim as s
 from seriatim.engine.rebuild import Rebuilt, commit_segments, rebuild_states
 from seriatim.engine.rebuild_sessions import plan_lane, rebuild_from_snapshots
 from seriatim.errors import DamagedFile
+from seriatim.ledger.garbage import Rules
 from seriatim.model import Partition
 from seriatim.observe.history import read_history
 from seriatim.observe.target import Target
@@ -19,6 +20,7 @@ from seriatim.state import cache
 from seriatim.state.lane_state import LaneState
 from seriatim.store import Store
 from seriatim.testing import EPOCH, Outcome, Player, Sent, delete, end, insert, snapshot, update
+from seriatim.tools import gc
 from tests.scenario.test_rebuild import TIER, Level, played_in
 
 PLACE = Partition("capture-test", 0)
@@ -113,6 +115,7 @@ def test_lost_state_is_had_again_from_the_sessions_own_snapshots(tmp_path: Path)
     (rebuilt,) = rebuild(played)
     assert "from the snapshots of 6 sessions in Kafka" in str(rebuilt) and rebuilt.records.start >= 60
     assert told(played) == wanted
+    assert gc.show(gc.reader_of(played.store), Rules()).unknown == (), "what it has made are state segments like others"
     assert first_offsets(played) == first_offsets(calm)
     assert more(played) == more(calm)
 

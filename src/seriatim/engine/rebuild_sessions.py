@@ -13,6 +13,7 @@ snapshot: it is begun as early as Kafka goes back, at best with the session itse
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
@@ -238,7 +239,7 @@ def _with_beginnings(store: Store, plan: LanePlan, result: LaneResult) -> tuple[
     for entry in entries:
         entry["first_offset"] = plan.lives[entry["session"]].started
     data = segments.encode(entries)
-    path = written.path.removesuffix(".parquet") + "-rebuilt.parquet"
+    path = paths.state_segment(plan.lane.topic, plan.lane.partition, plan.records.start, uuid4().hex)
     store.create(path, data)
     return (segments.reference(path, data, base=True, sessions=len(entries)),)
 
