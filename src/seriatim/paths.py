@@ -79,6 +79,12 @@ def looks_like_trial(path: str) -> bool:
     return _TRIAL.fullmatch(path) is not None
 
 
+def whole_name(path: str) -> str | None:
+    """Of a file on local disk that is not written to its end: under which name it is to be shown. None: it is whole."""
+    found = re.fullmatch(r"(.+)#\d+", path)
+    return None if found is None else found[1]
+
+
 def collection(floor: int, unique: str, *, done: bool) -> str:
     return f"{COLLECTIONS}/{floor:020d}-{unique}{'.done' if done else ''}.json"
 

@@ -5,8 +5,10 @@ files are never overwritten. A `Store` is a URL and options, so it travels to ex
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -18,6 +20,7 @@ from seriatim import remote
 from seriatim.errors import ConfigurationError, StorageFailure
 
 AT_A_TIME: Final = 16  # requests
+_HALF_WRITTEN: Final = re.compile(r"#\d+\Z")
 TRIES: Final = 4  # to write an object while nobody can tell whether it was written
 
 
@@ -108,12 +111,27 @@ class Store:
         except (FileNotFoundError, obstore_errors.BaseError) as error:
             raise self._failure("list", prefix or "all of it", error) from None
 
+    def half_written(self) -> Iterator[StoredObject]:
+        """What a process that was killed while it wrote has left on local disk: the library writes beside the name,
+        with `#` and a number behind it, and hides such files from listings. Object stores show only what is whole."""
+        if not self.local:
+            return
+        for found in Path(self.url).rglob("*#*"):
+            if _HALF_WRITTEN.search(found.name):
+                with suppress(FileNotFoundError):  # it has just been finished
+                    told = found.stat()
+                    path = found.relative_to(self.url).as_posix()
+                    yield StoredObject(path, told.st_size, int(told.st_mtime * 1000))
+
     def delete(self, path: str) -> None:
         try:
+            if self.local and _HALF_WRITTEN.search(path):
+                Path(self.url, path).unlink(missing_ok=True)
+                return
             obstore.delete(self._store(), path)
         except (obstore_errors.NotFoundError, FileNotFoundError):
             return
-        except obstore_errors.BaseError as error:
+        except (obstore_errors.BaseError, OSError) as error:
             raise self._failure("delete", path, error) from None
 
     def read_all(self, paths: Sequence[str]) -> list[bytes | None]:

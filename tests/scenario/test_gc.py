@@ -24,6 +24,7 @@ from seriatim.tools.gc import Report
 from seriatim.tools.rewind import ToEpoch, ToOffsets
 from tests.scenario.test_rebuild import MORE, damage, played_in, rebuild, script
 from tests.scenario.test_rewind import PLACE, set_back, told
+from tests.unit.test_store import die_writing
 
 ALL = Rules(keep_ms=0, keep_epochs=1, keep_log_ms=0, grace_ms=0)
 DAYS = 10
@@ -260,6 +261,21 @@ def test_a_young_file_that_nobody_names_is_left_alone(tmp_path: Path) -> None:
     played.play(EPOCH)
     collect(played)
     assert not staged.exists()
+
+
+def test_what_a_killed_writer_has_left_on_disk_goes_once_it_is_old(tmp_path: Path) -> None:
+    played = played_in(tmp_path, script())
+    for path in ("changes/capture-test-0-x.parquet", paths.state_segment("capture-test", 0, 0, "0" * 32), "mine"):
+        die_writing(tmp_path, path)
+    report = collect(played)
+    assert (counted(report)["half-written, young"], report.unknown) == (2, ("mine#1",))
+    age(tmp_path, 1.1)
+    played.play(MORE[0])
+    played.play(EPOCH)
+    wanted = told(played)
+    assert counted(collect(played))["half-written"] == 2
+    assert [name for name in files(tmp_path) if "#" in name] == ["mine#1"]
+    assert told(played) == wanted
 
 
 def void(_: object) -> None:

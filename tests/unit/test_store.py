@@ -1,6 +1,7 @@
 """Objects on local disk: created once, read back, listed in order."""
 
 import copy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,32 @@ def test_names_come_in_order_however_many_there_are(tmp_path: Path) -> None:
     for number in range(130):
         store.create(wanted[number * 37 % 130], b"")
     assert list(store.names("folder")) == wanted
+
+
+def test_what_a_killed_writer_has_left_is_found_and_deleted_and_in_no_listing(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.create("a/b", b"whole")
+    die_writing(tmp_path, "a/c.parquet")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["b", "c.parquet#1"]
+    assert list(store.names("")) == ["a/b"]
+    assert [(found.path, found.size) for found in store.half_written()] == [("a/c.parquet#1", 4096)]
+    for _ in range(2):
+        store.delete("a/c.parquet#1")
+    assert list(store.half_written()) == []
+    assert store.create("a/c.parquet", b"again")
+
+
+def die_writing(folder: Path, path: str) -> None:
+    """The process is killed by the very write, after 4 KiB of it."""
+    lines = (
+        "import resource, signal",
+        "from seriatim.store import Store",
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))",
+        f"Store({str(folder)!r}).create({path!r}, bytes(100_000))",
+    )
+    died = subprocess.run([sys.executable, "-c", "\n".join(lines)], check=False)
+    assert died.returncode == -signal.SIGXFSZ
 
 
 def test_a_store_travels_and_opens_itself_on_arrival(tmp_path: Path) -> None:

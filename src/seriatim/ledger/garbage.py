@@ -76,6 +76,8 @@ Kind: TypeAlias = Literal[
     "old manifests",
     "claims, never committed",
     "state of no retained epoch",
+    "half-written, young",
+    "half-written",
     "left-overs",
     "unknown",
 ]
@@ -88,6 +90,7 @@ GARBAGE: Final[dict[Kind, str]] = {
     "removed data": "files that compaction or a repair took out of a table, longer ago than the window",
     "staged data, in no table": "left by a crash, a lost driver or a second try; nobody can commit them any more",
     "state of no retained epoch": "older than the window, or staged and never committed",
+    "half-written": "left on local disk by a process that was killed while it wrote; under no name that anybody reads",
     "left-overs": "trial objects and records of earlier collections",
 }
 KEPT: Final[dict[Kind, str]] = {
@@ -101,6 +104,7 @@ KEPT: Final[dict[Kind, str]] = {
     "claims, young": "never committed; younger than the grace period",
     "state": "of the newest epoch, or of one within the window",
     "staged state, young": "an epoch may be at work on it",
+    "half-written, young": "somebody may be writing it",
     "own records": "the proof of create-if-absent, records of collections",
     "unknown": "not made by this job: never touched",
 }
@@ -111,6 +115,11 @@ _LOG_HINT: Final = "_last_checkpoint"
 
 def classify(found: StoredObject, facts: Facts) -> Kind:
     """Exactly one for each object."""
+    whole = paths.whole_name(found.path)
+    if whole is not None:
+        if classify(found._replace(path=whole), facts) == "unknown":
+            return "unknown"
+        return "half-written, young" if _young(found, facts) else "half-written"
     output, _, inner = found.path.partition("/")
     if output in facts.tables and inner:
         return _in_table(found, inner, facts, facts.tables[output])

@@ -6,6 +6,7 @@ before the object, and the floor, below which nobody looks, is written before an
 
 import socket
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Final
 from uuid import uuid4
 
@@ -101,7 +102,7 @@ def _survey(store: Store, facts: Facts) -> tuple[Report, Garbage]:
     counts: dict[Kind, tuple[int, int]] = {}
     unknown: list[str] = []
     floor_at_ms = 0
-    for found in store.listing():
+    for found in chain(store.listing(), store.half_written()):
         kind = classify(found, facts)
         objects, size = counts.get(kind, (0, 0))
         counts[kind] = objects + 1, size + found.size
