@@ -36,9 +36,10 @@ def play(
     return target_of(storage)
 
 
-def player(storage: Path, *, policy: Policy | None = None) -> Player:
+def player(storage: Path | Store, *, policy: Policy | None = None) -> Player:
     program = Program(s.JsonEnvelope(Level), s.RebuildTable(Level), s.Strict(on_violation="quarantine"))
-    return Player(program, Store(str(storage)), policy=policy or Policy())
+    store = storage if isinstance(storage, Store) else Store(str(storage))
+    return Player(program, store, policy=policy or Policy())
 
 
 def target_of(storage: Path | str) -> Target:
