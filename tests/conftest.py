@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from seriatim.partition import task
+from seriatim.state.cache import StateCache
 from seriatim.store import Store
 from tests.s3 import Server, careless_s3, proxy, s3
 
@@ -18,3 +20,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         return Store(str(tmp_path))
     server: Server = request.getfixturevalue("s3")
     return server.new_store()
+
+
+@pytest.fixture
+def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each epoch reads its state from the storage, as a new worker does."""
+    monkeypatch.setattr(task, "_CACHE", StateCache(0))

@@ -16,7 +16,6 @@ from seriatim.ledger import manifest as manifests
 from seriatim.ledger.garbage import DAY_MS, Rules
 from seriatim.observe.history import read_history
 from seriatim.observe.target import Target
-from seriatim.state import cache
 from seriatim.store import Store
 from seriatim.testing import EPOCH, Player, Step, insert, snapshot
 from seriatim.tools import gc
@@ -26,13 +25,10 @@ from tests.scenario.test_rebuild import MORE, damage, played_in, rebuild, script
 from tests.scenario.test_rewind import PLACE, set_back, told
 from tests.unit.test_store import die_writing
 
+pytestmark = pytest.mark.usefixtures("no_cache")
+
 ALL = Rules(keep_ms=0, keep_epochs=1, keep_log_ms=0, grace_ms=0)
 DAYS = 10
-
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "BYTES_MAX", 0)
 
 
 def age(folder: Path, days: float) -> None:

@@ -9,16 +9,12 @@ from seriatim import paths
 from seriatim.errors import EnvironmentFailure
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger.ledger import Ledger
-from seriatim.state import cache
 from seriatim.testing import EPOCH, Player, Step, insert, read_table, snapshot
 from tests.scenario.test_frames import PLACE
 from tests.scenario.test_gc import DAYS, age, collect
 from tests.scenario.test_rebuild import damage, played_in, rebuild
 
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "BYTES_MAX", 0)
+pytestmark = pytest.mark.usefixtures("no_cache")
 
 
 def rows(played: Player) -> list[Any]:

@@ -9,7 +9,6 @@ import seriatim as s
 from seriatim.engine.rebuild import Rebuilt, rebuild_states
 from seriatim.errors import DamagedFile
 from seriatim.partition.program import Program
-from seriatim.state import cache
 from seriatim.store import Store
 from seriatim.testing import EPOCH, Outcome, Player, Sent, delete, insert, snapshot, update
 
@@ -71,9 +70,8 @@ MORE: list[Sent] = [insert(name, {"id": "more"}, seq=25, partition=place % 2) fo
     indirect=["storage"],
 )
 def test_the_state_is_had_again_and_the_job_goes_on_as_if_nothing_had_been(
-    storage: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, which: int
+    storage: Store, tmp_path: Path, no_cache: None, how: str, which: int
 ) -> None:
-    monkeypatch.setattr(cache, "BYTES_MAX", 0)
     calm = played_in(tmp_path / "calm", [*script(), *MORE])
     calm.catch_up()
     played = played_in(storage, script())

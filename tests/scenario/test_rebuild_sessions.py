@@ -16,20 +16,16 @@ from seriatim.model import Partition
 from seriatim.observe.history import read_history
 from seriatim.observe.target import Target
 from seriatim.partition.program import Program
-from seriatim.state import cache
 from seriatim.state.lane_state import LaneState
 from seriatim.store import Store
 from seriatim.testing import EPOCH, Outcome, Player, Sent, delete, end, insert, snapshot, update
 from seriatim.tools import gc
 from tests.scenario.test_rebuild import TIER, Level, played_in
 
+pytestmark = pytest.mark.usefixtures("no_cache")
+
 PLACE = Partition("capture-test", 0)
 NAMES = ("a", "b", "broken", "chunked", "over", "twice", "new")
-
-
-@pytest.fixture(autouse=True)
-def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "BYTES_MAX", 0)
 
 
 TABLE = [{"id": f"r{one}", "price": 1.0} for one in range(3)]
