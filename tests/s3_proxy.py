@@ -22,8 +22,15 @@ LOST: Final = "connection reset, after the request succeeded"
 SLOW: Final = "answered late"
 HELD: Final = "connection reset, and the request still under way: carried out when the test says so"
 ALL: Final = (ERROR, THROTTLED, TOO_MANY, RESET, LOST, SLOW)
+# Of answers that have a body. Others are given whole; a stalled one not at all.
+STALLED: Final = "half an answer, and then nothing more"
+TRUNCATED: Final = "half an answer, and the connection closed in order"
+TRICKLING: Final = "an answer in small pieces"
+IN_PART: Final = (STALLED, TRUNCATED, TRICKLING)
 
 LATE_SECONDS: Final = 0.1
+STALLED_SECONDS: Final = 60.0
+PIECES: Final = 10
 _REFUSAL: Final = b"<?xml version='1.0'?><Error><Code>%s</Code><Message>by the proxy</Message></Error>"
 
 
@@ -72,6 +79,7 @@ class Proxy:
         self.broken: list[str] = []
         self.held: list[Callable[[], _Answer]] = []
         self.upstream = urlsplit(upstream).netloc
+        self.closed = threading.Event()
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Bound", (_Handler,), {"proxy": self}))
         self._server.daemon_threads = True
@@ -81,6 +89,7 @@ class Proxy:
         self._server.serve_forever(poll_interval=0.05)
 
     def close(self) -> None:
+        self.closed.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -146,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._reset()
         if fault == ERROR:
             answer = _Answer(500, [], _REFUSAL % b"InternalError")
-        return self._answer(answer)
+        return self._answer(answer, fault)
 
     def _ask(self, body: bytes) -> _Answer:
         connection = http.client.HTTPConnection(self.proxy.upstream, timeout=30)
@@ -160,7 +169,9 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             connection.close()
 
-    def _answer(self, answer: _Answer) -> None:
+    def _answer(self, answer: _Answer, fault: str | None = None) -> None:
+        if fault == STALLED and not answer.body:
+            self.proxy.closed.wait(STALLED_SECONDS)
         self.send_response_only(answer.status)
         for name, value in answer.headers:
             if name.lower() not in ("connection", "transfer-encoding"):
@@ -169,7 +180,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(answer.body)
+            self._write(answer.body, fault)
+
+    def _write(self, body: bytes, fault: str | None) -> None:
+        if fault == TRICKLING:
+            size = -(-len(body) // PIECES) or 1
+            for start in range(0, len(body), size):
+                self.wfile.write(body[start : start + size])
+                self.proxy.closed.wait(LATE_SECONDS / PIECES)
+            return
+        if fault in (STALLED, TRUNCATED):
+            body, self.close_connection = body[: len(body) // 2], True
+        self.wfile.write(body)
+        if fault == STALLED:
+            self.proxy.closed.wait(STALLED_SECONDS)
 
     def _reset(self) -> None:
         """Not an orderly end: the client's next read fails."""

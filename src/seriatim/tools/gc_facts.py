@@ -242,8 +242,8 @@ def _whole(store: Store, path: str) -> bytes:
     return data
 
 
-def _unreadable(store: Store, name: str, detail: str) -> ConfigurationError:
-    return ConfigurationError(
+def _unreadable(store: Store, name: str, detail: str) -> StorageFailure:
+    return StorageFailure(
         f"The table {store.table_url(name)} can not be read, so nothing can be collected.",
         detail=f"{detail}. Nothing was deleted.",
         hint="Check the storage and its permissions; `seriatim doctor` tests it.",
