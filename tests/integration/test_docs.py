@@ -42,7 +42,7 @@ def test_every_query_of_the_docs_is_answered(tmp_path: Path) -> None:
     """Each as a program of its own, over a job's real tables."""
     play_books(tmp_path / "data" / "books")
     texts = blocks(QUERIES, "python")
-    assert len(texts) == 6
+    assert len(texts) == 7
     for text in texts:
         done = subprocess.run(
             [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import seriatim as s
 from seriatim.source.java import usable_java
 from seriatim.testing import EPOCH, Step, record, run, snapshot
+from tests.s3 import Server
 from tests.scenario import test_layout as parted
 from tests.scenario.test_compaction import fan_out
 from tests.scenario.test_frames import busy, play
@@ -177,3 +178,20 @@ def test_where_spark_has_no_file_system_python_tasks_read_the_files(
     found = rows_of(tables.changes())
     assert [str(one) for one in found] == [str(one) for one in wanted]
     assert len(found) == 4
+
+
+@pytest.mark.spark
+def test_spark_frames_of_a_job_on_s3_need_neither_jars_nor_settings(
+    s3: Server, tmp_path: Path, spark: SparkSession
+) -> None:
+    store, script = s3.new_store(), list(busy(1, messages=200))
+    for place in (store, tmp_path):
+        play(place, script, every=50)
+    there, here = (s.open(*arguments).spark(spark) for arguments in ((store.url, s3.options()), (str(tmp_path),)))
+    found, wanted = rows_of(there.changes()), rows_of(here.changes())
+    assert found == wanted and len(found) > 200
+    assert sorted(map(str, there.sessions().collect())) == sorted(map(str, here.sessions().collect()))
+    moments = [
+        one.sample("40ms", session="s1").groupBy("_at").count().orderBy("_at").collect() for one in (there, here)
+    ]
+    assert moments[0] == moments[1] != []

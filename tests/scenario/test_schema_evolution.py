@@ -270,7 +270,6 @@ class Loosened(s.Row):
 
 class Recased(s.Row):
     id: s.Key[str]
-    price: float = 0.0
     Price: float | None = None
 
 
@@ -285,6 +284,7 @@ class Rekeyed(s.Row):
         (Needed, "venue is new, and rows at hand have no value for it: declare it as `... | None = None`."),
         (Dropped, "price is no longer there: put it back. If nothing comes for it any more, as `... | None = None`."),
         (Retyped, "price is double, the job writes int64: put the type back, and add another column for the new."),
+        (Recased, "Price is new, and differs from price only in upper and lower case: rename it."),
         (Loosened, "price could not be null, and now can: put that back, and add another column for what can be."),
     ],
 )
