@@ -11,14 +11,17 @@ import msgspec
 
 from seriatim import clock, create_if_absent
 from seriatim.engine.admission import EpochSize, Limits
+from seriatim.engine.background import BackgroundCompaction, CompactionListener
 from seriatim.engine.epoch import EpochReport
 from seriatim.engine.rebuild import Rebuilt, rebuild_states
 from seriatim.engine.round import Rounds, View
 from seriatim.engine.spark import Abandoned, SparkEngine
+from seriatim.engine.spark_merge import SparkMerger
 from seriatim.engine.stopping import StopFlag
 from seriatim.engine.survey import Orders, Policy
 from seriatim.errors import DamagedFile, EngineFailure, EnvironmentFailure, Fenced, SeriatimError
 from seriatim.job import Job
+from seriatim.ledger.delta import OutputTable
 from seriatim.ledger.ledger import JobFacts, Ledger, read_manifest
 from seriatim.ledger.manifest import SourceFacts
 from seriatim.loader import JobRef
@@ -42,7 +45,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     limits: Limits
 
 
-class Listener(Protocol):
+class Listener(CompactionListener, Protocol):
     """Who is told what happens. Must not raise."""
 
     def starting(self, view: View, ledger: Ledger) -> None: ...
@@ -68,6 +71,7 @@ class Supervisor:
         self._guarded_at: float | None = None
         self._checked_at = 0.0
         self._engine = SparkEngine(job, ref, self._store, stop, Path(".seriatim") / job.name / "spark.log")
+        self._compaction = self._new_compaction()
         self._failures = 0
         self._size = EpochSize(options.limits)
 
@@ -88,6 +92,8 @@ class Supervisor:
         except Abandoned:
             return
         finally:
+            if self._compaction is not None:
+                self._compaction.stop()
             self._engine.close()
 
     def _attempt(self) -> None:
@@ -97,6 +103,8 @@ class Supervisor:
         view = self._wait_for_topics(rounds)
         self._listener.starting(view, ledger)
         self._engine.start()
+        if self._compaction is not None:
+            self._compaction.start()
         run_lanes = partial(self._engine.run_lanes, timeout_seconds=self._job.epoch_timeout_seconds)
         goal = {partition: span.end for partition, span in view.spans.items()}
         while not self._stop.raised:
@@ -178,6 +186,25 @@ class Supervisor:
         """Facts of a new driver. After a failure we are one: a late commit of the old one is then fenced, instead of
         looking to ourselves like somebody else's."""
         return facts_of(self._job, self._ref, because=because)
+
+    def _new_compaction(self) -> BackgroundCompaction | None:
+        layout = self._job.layout
+        if layout.compact_seconds is None:
+            return None
+        merger = SparkMerger(self._engine.at_hand, self._store)
+        return BackgroundCompaction(
+            self._store,
+            OutputTable,
+            layout.sorted_shape,
+            layout.compact_seconds,
+            merger=merger,
+            ours=self._ours,
+            listener=self._listener,
+        )
+
+    def _ours(self) -> bool:
+        manifest = read_manifest(self._store)
+        return manifest is not None and manifest.writer.driver == self._facts.writer.driver
 
     def _open_ledger(self) -> Ledger:
         return Ledger.open(self._store, self._facts, self._job.program.schemas)
