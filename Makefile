@@ -47,7 +47,7 @@ bench: setup ## measure against the alternatives on this machine: about 35 minut
 	$(BIN)/python -m bench.report
 
 bench-goals: setup ## measure ourselves: start, latency, idle sessions, history, memory ...: half an hour; QUICK=--quick: minutes
-	for name in start overhead latency idle partitions history memory; do \
+	for name in start overhead latency idle partitions history memory files; do \
 		$(BIN)/python -m bench.$$name $(QUICK) || failed="$$failed $$name"; \
 	done; $(BIN)/python -m bench.report; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 

@@ -24,6 +24,7 @@ TRIALS: Final = {
     "partitions": "Quiet partitions",
     "history": "History",
     "memory": "Memory",
+    "files": "Files of an hour",
 }
 END: Final = "<!-- end of what is made -->"
 
