@@ -27,7 +27,7 @@ test-fast: setup ## run the unit tests only
 simulate: setup ## kill drivers and break storage at random: SEEDS=10000 tries so many, SEED=7 replays one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(PLANT),--plant $(PLANT))
 
-chaos: setup ## kill drivers, workers, executors and the broker, at full size: about half an hour
+chaos: setup ## kill drivers, workers, executors and the broker, at full size: about an hour
 	$(BIN)/pytest tests/chaos --timeout 900 --durations=0
 
 fuzz: setup ## give every reader hostile input for SECONDS=60 seconds; prints executions and the input that failed
