@@ -18,7 +18,7 @@ demo: setup ## run the demonstration: Kafka to Delta, a crash, the same table
 	$(BIN)/python examples/demo.py
 
 test: setup ## run all tests: the fast ones, then those with real Kafka and Spark
-	$(BIN)/pytest $(FAST_TESTS)
+	$(BIN)/pytest -n auto --dist loadfile $(FAST_TESTS)
 	$(BIN)/pytest tests/integration
 
 test-fast: setup ## run the unit tests only
