@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from seriatim.errors import ConfigurationError
+from seriatim.errors import ConfigurationError, DataError
 from seriatim.ledger import collections
 from seriatim.ledger.ledger import Ledger
 from seriatim.ledger.manifest import Manifest
@@ -17,6 +18,7 @@ from seriatim.observe.history import read_history
 from seriatim.observe.target import Target
 from seriatim.store import Store
 from seriatim.testing import EPOCH, Outcome, Player, delete, end, insert, snapshot
+from seriatim.tools.repair import Request
 from seriatim.tools.rewind import (
     Goal,
     Move,
@@ -31,6 +33,7 @@ from seriatim.tools.rewind import (
     read_goal,
 )
 from tests.scenario.test_rebuild import played_in, script
+from tests.scenario.test_repairs_killed import BY, TROUBLES, new_player, play, repair, row
 
 PLACE = Partition("capture-test", 0)
 GOALS: dict[str, Goal] = {
@@ -44,7 +47,7 @@ GOALS: dict[str, Goal] = {
 
 def told(played: Player) -> tuple[Any, ...]:
     outcome = Outcome(played.program, played.store, played.ledger)
-    tables = {name: sorted((row.id, row.price) for row in table) for name, table in outcome.states.items()}
+    tables = {name: sorted(map(msgspec.structs.astuple, table)) for name, table in outcome.states.items()}
     incidents = [{**each, "value": None} for each in outcome.incidents]
     return outcome.rows, outcome.session_events, incidents, outcome.counts, tables
 
@@ -144,6 +147,62 @@ def test_a_session_without_a_snapshot_has_none_to_go_back_to(tmp_path: Path) -> 
     played = played_in(tmp_path, [insert("s", {"id": "a"}, seq=1), EPOCH])
     with pytest.raises(ConfigurationError, match="has had no snapshot in capture-test/0 yet"):
         set_back(played, ToLastSnapshot(), Scope(sessions=("s",)))
+
+
+ONE = Partition("one", 0)
+
+
+@pytest.mark.parametrize("goal", [ToOffsets({ONE: 2}), ToEpoch(3)])
+def test_an_order_that_lies_at_the_position_stays_with_the_state_that_follows_from_it(
+    tmp_path: Path, goal: Goal
+) -> None:
+    """`--quarantine` moves no position: its event lies at the first record that is read again."""
+    played = new_player(tmp_path)
+    play(played, *(snapshot(name, [row("a")], seq=1, topic="one") for name in ("it's", "t")), EPOCH)
+    repair(played, Request(quarantine=("it's",), **BY))
+    play(played, *(insert(name, row("b"), seq=2, topic="one") for name in ("t", "it's")), EPOCH)
+    wanted = told(played)
+    (move,) = set_back(played, goal)
+    assert (move.past.next_offset, [loss.session for loss in move.losses]) == (2, ["t"])
+    played.start()
+    played.catch_up()
+    assert told(played) == wanted
+    events = [(event["session"], event["event"]) for event in wanted[1]]
+    assert events.count(("it's", "quarantined")) == 1
+
+
+def test_an_order_that_came_after_the_state_is_undone(tmp_path: Path) -> None:
+    played = new_player(tmp_path)
+    play(played, snapshot("s", [row("a")], seq=1, topic="one"), EPOCH)
+    repair(played, Request(quarantine=("s",), **BY))
+    play(played, insert("s", row("b"), seq=2, topic="one"), EPOCH)
+    (move,) = set_back(played, ToEpoch(1))
+    assert (move.past.next_offset, move.past.quarantined) == (1, 0)
+    played.catch_up()
+    rows, events, incidents, _, tables = told(played)
+    assert ([row["id"] for row in rows], tables) == (["a", "b"], {"s": [("a",), ("b",)]})
+    assert [event["event"] for event in events] == ["started", "snapshot"]
+    assert [incident["kind"] for incident in incidents] == ["quarantine"], "what was ordered is still told"
+
+
+@pytest.mark.parametrize("name", ["skip-record", "replace"])
+def test_a_lane_that_is_set_back_to_where_it_was_stopped_tells_so_once(tmp_path: Path, name: str) -> None:
+    played = new_player(tmp_path)
+    trouble = TROUBLES[name]
+    trouble.before(played)
+    repair(played, trouble.request)
+    play(played, *trouble.after)
+    wanted = told(played)
+    set_back(played, ToOffsets({ONE: 2}))
+    with pytest.raises(DataError):
+        played.catch_up()
+    repair(played, trouble.request)
+    played.catch_up()
+    found = told(played)
+    assert (found[:2], found[3:]) == (wanted[:2], wanted[3:])
+    # An order to pass over a record stays on record, though it was undone; a record in another's place does not.
+    undone = [one for one in wanted[2] if one["kind"] == "skipped"]
+    assert sorted(map(str, found[2])) == sorted(map(str, wanted[2] + undone))
 
 
 class PowerCutError(Exception):

@@ -6,11 +6,12 @@ import msgspec
 
 from seriatim import paths
 from seriatim.errors import ConfigurationError
-from seriatim.ledger.manifest import Manifest
+from seriatim.ledger.manifest import LanePosition, Manifest
 from seriatim.model import Partition
 from seriatim.observe.followers import FollowerTable
 from seriatim.observe.gaps import SessionEvent, read_events
 from seriatim.observe.known import check_session
+from seriatim.state import segment as segments
 from seriatim.store import Store
 
 OVER = ("ended", "expired", "retired")
@@ -76,6 +77,15 @@ def own_snapshots(store: Store, manifest: Manifest, sessions: Iterable[str]) -> 
             neither = known is None or home.snapshot_offset is None
             found[home.partition] = None if neither else min(known or 0, home.snapshot_offset or 0)
     return found
+
+
+def ordered_at(store: Store, lane: LanePosition) -> tuple[str, ...]:
+    """The sessions in quarantine since the lane's very position: since an order, for no record there was read yet."""
+    since: dict[str, int | None] = {}
+    for ref in lane.segments if lane.quarantined else ():
+        for entry in segments.read(store, ref, ["session", "quarantined_offset"]):
+            since[entry["session"]] = entry["quarantined_offset"]  # null of one that was dropped
+    return tuple(sorted(name for name, offset in since.items() if offset == lane.next_offset))
 
 
 def find_losses(store: Store, rows: str, notes: str) -> tuple[Loss, ...]:
