@@ -17,7 +17,7 @@ from seriatim.model import Partition
 from seriatim.observe.history import read_history
 from seriatim.observe.target import Target
 from seriatim.store import Store
-from seriatim.testing import EPOCH, Outcome, Player, delete, end, insert, snapshot
+from seriatim.testing import EPOCH, Outcome, Player, Sent, delete, end, insert, snapshot
 from seriatim.tools.repair import Request
 from seriatim.tools.rewind import (
     Goal,
@@ -274,12 +274,69 @@ def test_what_kafka_no_longer_has_can_not_be_gone_back_to(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("goal", "words"),
-    [(ToEpoch(10_000), "is not in the past"), (ToOffsets({Partition("other", 0): 1}), "nothing to set back")],
+    [
+        (ToEpoch(10_000), "is not in the past"),
+        (ToOffsets({PLACE: 5}), "nothing to set back"),
+        (ToOffsets({PLACE: 0, Partition("tpyo", 0): 1}), "has read nothing of a topic 'tpyo'"),
+        (ToOffsets({PLACE: 0, Partition("capture-test", 7): 1}), "has read nothing of partition 7"),
+    ],
 )
 def test_a_goal_that_means_nothing_is_refused(tmp_path: Path, goal: Goal, words: str) -> None:
     played = played_in(tmp_path, [snapshot("s", []), EPOCH])
     with pytest.raises(ConfigurationError, match=words):
         set_back(played, goal)
+
+
+def test_a_topic_that_was_mistyped_is_refused(tmp_path: Path) -> None:
+    played = played_in(tmp_path, [snapshot("s", []), EPOCH])
+    with pytest.raises(ConfigurationError, match="has read nothing of a topic 'tpyo'"):
+        set_back(played, ToOffsets({PLACE: 0}), Scope(topics=("capture-test", "tpyo")))
+
+
+def test_a_topic_that_was_retired_holds_nobody_up_unless_it_is_named(tmp_path: Path) -> None:
+    played = new_player(tmp_path)
+    play(played, *(snapshot("s", [row("a")], seq=1, topic=topic) for topic in ("one", "two")), EPOCH)
+    played.log.delete_topic("one")
+    repair(played, Request(retire=("one",), **BY))
+    play(played, insert("s", row("b"), seq=2, topic="two"), EPOCH)
+    goals: list[Goal] = [ToLastSnapshot(), ToEpoch(1), ToMoment(0)]
+    for goal in goals:
+        (move,) = set_back(played, goal)
+        assert move.lane.topic == "two"
+        played.catch_up()
+    for named, scope in ((ToOffsets({ONE: 0}), Scope()), (ToLastSnapshot(), Scope(topics=("one",)))):
+        with pytest.raises(ConfigurationError, match="one/0 can not be set back so far: Kafka does not have the topic"):
+            set_back(played, named, scope)
+
+
+def at(time_ms: int, key: str, session: str = "s") -> Sent:
+    sent = snapshot if key == "first" else insert
+    return msgspec.structs.replace(sent(session, *([[]] if key == "first" else [{"id": key}])), timestamp_ms=time_ms)
+
+
+@pytest.mark.parametrize(
+    ("times", "position"),
+    [
+        pytest.param([(10, EPOCH), (100, None), (20, EPOCH), (30, EPOCH)], 1, id="one far ahead, in the middle"),
+        pytest.param([(10, EPOCH), (100, None), (101, None), (20, EPOCH), (30, EPOCH)], 1, id="two"),
+        pytest.param([(10, EPOCH), (20, EPOCH), (100, EPOCH)], 2, id="at the end"),
+        pytest.param([(10, EPOCH), (25, EPOCH), (24, EPOCH), (26, EPOCH)], 3, id="exactly then is not younger"),
+    ],
+)
+def test_nothing_younger_than_a_moment_stays_though_times_go_back(
+    tmp_path: Path, times: list[tuple[int, Any]], position: int
+) -> None:
+    played = played_in(tmp_path, [])
+    for place, (time_ms, then) in enumerate(times):
+        play(played, at(time_ms, str(place) if place else "first"), *([] if then is None else [then]))
+    wanted = told(played)
+    (move,) = set_back(played, ToMoment(25))
+    outcome = Outcome(played.program, played.store, played.ledger)
+    kept = [row["_timestamp"] for row in outcome.rows] + [event["timestamp"] for event in outcome.session_events]
+    assert max(kept).timestamp() * 1000 <= 25
+    assert move.past.next_offset == position
+    played.catch_up()
+    assert told(played) == wanted
 
 
 def test_goals_are_read_from_text() -> None:

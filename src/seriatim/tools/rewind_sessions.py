@@ -1,4 +1,5 @@
-"""Of `repair --to`: in which partitions a session lives, where its last snapshot is, and what each session loses."""
+"""Of `repair --to`, what the tables and the state tell: where a session lives, where its last snapshot is, what each
+session loses, and from where on there is something younger than a moment."""
 
 from collections.abc import Iterable
 
@@ -8,7 +9,7 @@ from seriatim import paths
 from seriatim.errors import ConfigurationError
 from seriatim.ledger.manifest import LanePosition, Manifest
 from seriatim.model import Partition
-from seriatim.observe.followers import FollowerTable
+from seriatim.observe.followers import FollowerTable, not_before
 from seriatim.observe.gaps import SessionEvent, read_events
 from seriatim.observe.known import check_session
 from seriatim.state import segment as segments
@@ -76,6 +77,19 @@ def own_snapshots(store: Store, manifest: Manifest, sessions: Iterable[str]) -> 
             known = found.get(home.partition, home.snapshot_offset)
             neither = known is None or home.snapshot_offset is None
             found[home.partition] = None if neither else min(known or 0, home.snapshot_offset or 0)
+    return found
+
+
+def first_younger(store: Store, time_ms: int) -> dict[tuple[str, int, int], int]:
+    """By topic, partition and generation: the first offset of which any table holds something younger."""
+    found: dict[tuple[str, int, int], int] = {}
+    for name, prefix in ((paths.PRIMARY, "_"), (paths.SESSIONS, ""), (paths.INCIDENTS, "")):
+        place = [f'"{prefix}{column}"' for column in ("topic", "partition", "generation")]
+        where = [not_before(f"{prefix}timestamp", time_ms + 1)]
+        for row in FollowerTable(store, name).select([*place, f'min("{prefix}offset")'], where, group=place):
+            topic, partition, generation, offset = row.values()
+            key = (topic, partition, generation)
+            found[key] = min(offset, found.get(key, offset))
     return found
 
 
