@@ -31,7 +31,9 @@ LOSSES_SHOWN = 20  # of one partition
 @click.option("--to", "goal", metavar="GOAL", help="Set back: last-snapshot, epoch:N, time:..., or places.")
 @click.option("--rebuild-state", is_flag=True, help="Make the state anew, from the sessions' snapshots in Kafka.")
 @click.option("--topics", multiple=True, metavar="TOPIC", help="With --to and --rebuild-state: only these.")
-@click.option("--session", "sessions", multiple=True, metavar="SESSION", help="With --to: the whole partition in which it lives.")
+@click.option(
+    "--session", "sessions", multiple=True, metavar="SESSION", help="With --to: the partition it lives in, whole."
+)
 @click.option("--why", metavar="TEXT", help="Recorded with your name; needed with --apply.")
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without this nothing is changed.")
 def repair(

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from seriatim import clock, failpoint, paths
-from seriatim.errors import CommitUnresolved, EnvironmentFailure, Fenced, SeriatimError
+from seriatim.errors import CommitUnresolved, EnvironmentFailure, Fenced, SeriatimError, TableChanged
 from seriatim.ledger import collections, protocol
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger.columns import check_key, new_columns
@@ -22,6 +22,7 @@ from seriatim.store import Store
 from seriatim.version import VERSION
 
 TAKE_OVER_TRIES: Final = 20
+CUT_TRIES: Final = 5  # each on what is true then
 
 
 class JobFacts:
@@ -123,17 +124,27 @@ class Ledger:
         """Set positions and state back, and take away the rows that came after them, at once. `cuts`: by output, a
         predicate. `floor`: that of collections, as it was before the older positions were looked up.
 
+        Files that somebody compacts meanwhile hold the same rows, so the same cut is made again, from what there is
+        then: what was refused has been looked up, and the position is still ours.
+
         SUBTLE: the older state may be taken away while we look. A collection writes its floor, then looks for claims;
         we claim, then look at the floor: one of the two sees the other.
         """
-        manifest = self._claim(lanes, {}, cuts=cuts)
-        if collections.read_floor(self._store) != floor:
-            raise EnvironmentFailure(
-                "Old epochs were collected while the job was being set back.",
-                detail="Nothing was changed.",
-                hint="Give the order again: it will see how far back it can still go.",
-            )
-        return self._make_visible(manifest)
+        refused = 0
+        while True:
+            manifest = self._claim(lanes, {}, cuts=cuts)
+            if collections.read_floor(self._store) != floor:
+                raise EnvironmentFailure(
+                    "Old epochs were collected while the job was being set back.",
+                    detail="Nothing was changed.",
+                    hint="Give the order again: it will see how far back it can still go.",
+                )
+            try:
+                return self._make_visible(manifest)
+            except TableChanged:
+                refused += 1
+                if refused == CUT_TRIES:
+                    raise
 
     def _make_visible(self, manifest: Manifest) -> Manifest:
         failpoint.reach(failpoint.AFTER_CLAIM)
@@ -233,6 +244,13 @@ class Ledger:
             detail = f"It committed epoch {fate.by_epoch}. {_own_fate(manifest.epoch, problem)}"
             self._fenced = self._overtaken(detail, epoch=manifest.epoch)
             raise self._fenced
+        elif manifest.cuts and isinstance(problem, CommitRefused):
+            raise TableChanged(
+                "The job was not set back: its table was changed at the same moment, several times in a row.",
+                detail=f"Nothing of it has happened. {problem}",
+                hint="Somebody compacts it, or commits to it beside the job. Give the order again when that is done.",
+                epoch=manifest.epoch,
+            )
         else:
             raise EnvironmentFailure(
                 f"Epoch {manifest.epoch} could not be committed.",
@@ -251,11 +269,16 @@ class Ledger:
         return table
 
     def _change_follower(self, table: TableLog, manifest: Manifest) -> None:
-        try:
-            _change(table, manifest)
-        except (CommitRefused, CommitUncertain) as error:
-            table.refresh()
-            if table.epoch is None or table.epoch < manifest.epoch:
+        for again in reversed(range(CUT_TRIES)):
+            try:
+                _change(table, manifest)
+                return
+            except (CommitRefused, CommitUncertain) as error:
+                table.refresh()
+                if table.epoch is not None and table.epoch >= manifest.epoch:
+                    return
+                if again and table.name in manifest.cuts and isinstance(error, CommitRefused):
+                    continue  # compacted at the same moment
                 raise EnvironmentFailure(
                     f"The table {table.name} could not be given what epoch {manifest.epoch} brings.",
                     detail=str(error),
