@@ -55,8 +55,6 @@ def repair(
 
     A driver that runs meanwhile goes on from there by itself. `seriatim incidents` tells what was done and why.
     """
-    import getpass
-
     from seriatim.errors import ConfigurationError
     from seriatim.loader import read_job_file
     from seriatim.tools import repair as tool
@@ -73,7 +71,7 @@ def repair(
         skip=tuple(read_place(text) for text in skip_record),
         quarantine=quarantine,
         replace=() if replace is None else read_replacements(replace),
-        who=getpass.getuser(),
+        who=_who(),
         why=(why or "(no reason given yet)").strip(),
     )
     if rebuild_state:
@@ -96,6 +94,16 @@ def repair(
     for step in steps:
         click.echo(f"done: {step.says}")
     click.echo(f"epoch {manifest.epoch}. Start the job again if it does not run.")
+
+
+def _who() -> str:
+    import getpass
+    import os
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container, of a user whom nobody has entered (Python 3.13 says OSError)
+        return f"the user with number {os.getuid()}"
 
 
 def _set_back(ref: "JobRef", text: str, scope: "Scope", request: "Request", do_it: bool) -> None:
