@@ -2,14 +2,15 @@
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Final, Literal
 from uuid import uuid4
 
 import pyarrow as pa
 
 from seriatim import clock, failpoint, paths
-from seriatim.errors import CommitUnresolved, EnvironmentFailure, Fenced, SeriatimError, TableChanged
+from seriatim.errors import CommitUnresolved, EngineFailure, EnvironmentFailure, Fenced, SeriatimError, TableChanged
 from seriatim.ledger import collections, protocol
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger.columns import check_key, new_columns
@@ -90,8 +91,7 @@ class Ledger:
             ledger.roll_followers_forward()
             if ledger.manifest is None or ledger.manifest.writer.driver != facts.writer.driver:
                 try:
-                    starts = 0 if ledger.manifest is None else ledger.manifest.fruitless
-                    ledger._commit(ledger._claim(ledger.lanes, {}, fruitless=starts + 1))
+                    ledger._commit(ledger._claim(ledger.lanes, {}, fruitless=ledger._starts() + 1))
                 except Fenced:
                     continue  # the other driver committed in between: read again, from its position
             if added:
@@ -153,6 +153,43 @@ class Ledger:
         self.roll_followers_forward()
         failpoint.reach(failpoint.AFTER_FOLLOWERS)
         return manifest
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Around all that an epoch of records does. Should the driver die in it (of memory, most likely), the next one
+        knows, and begins smaller.
+
+        SUBTLE: one small object for each start, not for each epoch: only until the first epoch of records is committed.
+        An error that this driver lives to tell is no death, unless it is the engine's: then something else has died.
+        """
+        if self._unproven:
+            self._store.create(paths.start(self.epoch or 0, over=False), self._facts.writer.driver.encode())
+        try:
+            yield
+        except (EngineFailure, MemoryError):
+            raise
+        except Exception:
+            self._lived()
+            raise
+        self._lived()
+
+    def _lived(self) -> None:
+        if self._unproven:
+            with suppress(SeriatimError):  # then the next start begins smaller than it need to
+                self._store.create(paths.start(self.epoch or 0, over=True), self._facts.writer.driver.encode())
+
+    @property
+    def _unproven(self) -> bool:
+        """Has nothing but a start been committed yet?"""
+        return self.manifest is not None and self.manifest.fruitless > 0
+
+    def _starts(self) -> int:
+        """How many in a row before this one died in their first epoch."""
+        if self.manifest is None or not self._unproven:
+            return 0
+        begun, over = (paths.start(self.manifest.epoch, over=over) for over in (False, True))
+        died = self._store.read(begun) is not None and self._store.read(over) is None
+        return self.manifest.fruitless if died else self.manifest.fruitless - 1
 
     def check(self) -> None:
         """Raises `Fenced` if another driver, or a repair, has committed since we did. A driver with nothing to commit
