@@ -310,8 +310,8 @@ def test_a_topic_that_was_retired_holds_nobody_up_unless_it_is_named(tmp_path: P
 
 
 def at(time_ms: int, key: str, session: str = "s") -> Sent:
-    sent = snapshot if key == "first" else insert
-    return msgspec.structs.replace(sent(session, *([[]] if key == "first" else [{"id": key}])), timestamp_ms=time_ms)
+    sent = snapshot(session, []) if key == "first" else insert(session, {"id": key})
+    return msgspec.structs.replace(sent, timestamp_ms=time_ms)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ QUARANTINE: Final = program(s.Strict(on_violation="quarantine"))
 class Engine(LocalEngine):
     """Tries a failed lane once more, as Spark does with tasks: what the first try has staged stays behind."""
 
-    def run_lanes(self, starts: Mapping[Partition, LaneStart]) -> Iterator[TaskReport]:
+    def run_lanes(
+        self, starts: Mapping[Partition, LaneStart], *, timeout_seconds: float | None = None
+    ) -> Iterator[TaskReport]:
         for partition, start in starts.items():
             try:
                 yield from super().run_lanes({partition: start})

@@ -14,7 +14,7 @@ from seriatim.errors import CommitUnresolved, EngineFailure, EnvironmentFailure,
 from seriatim.ledger import collections, protocol
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger.columns import check_key, new_columns
-from seriatim.ledger.delta import OutputTable, check_owner, find_owner
+from seriatim.ledger.delta import OutputTable, check_owner
 from seriatim.ledger.manifest import LanePosition, Manifest, SourceFacts, Writer
 from seriatim.ledger.table_log import CommitRefused, CommitUncertain, TableLog, Tables
 from seriatim.output.parquet import FileRef
@@ -323,10 +323,11 @@ class Ledger:
                 ) from error
 
 
-def read_manifest(store: Store) -> Manifest | None:
+def read_manifest(store: Store, tables: Tables = OutputTable) -> Manifest | None:
     """What the ledger of a storage says, without touching it. None if no job has committed there."""
-    owner = find_owner(store, paths.PRIMARY)
-    table = None if owner is None else OutputTable.open(store, paths.PRIMARY, owner)
+    nobodys = tables.open(store, paths.PRIMARY, "")
+    owner = None if nobodys is None else nobodys.owner
+    table = None if owner is None else tables.open(store, paths.PRIMARY, owner)
     if table is None or table.epoch is None:
         return None
     return manifests.read(store, table.epoch)
