@@ -1,6 +1,6 @@
 """Every error of ours, in one tree.
 
-    SeriatimError
+    SeriatimError               by itself: a bug of ours                           exit 1
     ├── ConfigurationError      the job, the command or the set-up is wrong            exit 2
     ├── EnvironmentFailure      broker, storage, network, memory: worth another try    exit 3
     │   ├── BrokerUnreachable
