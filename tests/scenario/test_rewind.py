@@ -2,14 +2,17 @@
 folder, and on S3.
 """
 
+import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from seriatim.errors import ConfigurationError, DataError
+from seriatim.engine.rebuild import rebuild_states
+from seriatim.errors import ConfigurationError, DamagedFile, DataError
 from seriatim.ledger import collections
 from seriatim.ledger.ledger import Ledger
 from seriatim.ledger.manifest import Manifest
@@ -203,6 +206,36 @@ def test_a_lane_that_is_set_back_to_where_it_was_stopped_tells_so_once(tmp_path:
     # An order to pass over a record stays on record, though it was undone; a record in another's place does not.
     undone = [one for one in wanted[2] if one["kind"] == "skipped"]
     assert sorted(map(str, found[2])) == sorted(map(str, wanted[2] + undone))
+
+
+@pytest.mark.parametrize("name", ["quarantine", "skip-record", "replace"])
+def test_a_lost_state_that_follows_from_an_order_too_is_had_again_as_the_refusal_says(
+    tmp_path: Path, name: str
+) -> None:
+    """The records alone do not tell what was ordered among them: the refusal names it, and the way."""
+    trouble = TROUBLES[name]
+    played = new_player(tmp_path)
+    trouble.before(played)
+    repair(played, trouble.request)
+    play(played, insert("t", row("b"), seq=2, topic="one"), EPOCH)
+    wanted = told(played)
+    for segment in (tmp_path / "_seriatim/state").rglob("*.parquet"):
+        segment.unlink()
+    played.start()
+    spans = dict(played.log.spans(lane.key for lane in played.ledger.lanes))
+    with pytest.raises(DamagedFile) as caught:
+        rebuild_states(played.store, played.ledger, played.program, spans, played.engine.run_lanes)
+    assert "at offset 2: " in caught.value.detail and "Ordered by somebody: release 12" in caught.value.detail
+    (goal,) = re.findall(r"repair JOB --to (\S+) --why REASON --apply", caught.value.hint)
+    set_back(played, read_goal(goal))
+    assert rebuild_states(played.store, played.ledger, played.program, spans, played.engine.run_lanes), "all others"
+    with nullcontext() if name == "quarantine" else pytest.raises(DataError):
+        played.catch_up()
+    repair(played, trouble.request)
+    played.catch_up()
+    found = told(played)
+    assert (found[0], found[4]) == (wanted[0], wanted[4])
+    assert sum(lane.quarantined for lane in played.ledger.lanes) == (0 if name == "replace" else 1)
 
 
 class PowerCutError(Exception):
