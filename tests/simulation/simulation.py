@@ -10,6 +10,7 @@ import seriatim as s
 from seriatim import clock
 from seriatim.engine import supervisor
 from seriatim.engine.admission import Limits
+from seriatim.engine.compaction import TableReport
 from seriatim.engine.epoch import EpochReport
 from seriatim.engine.local import LocalLanes, RecordLog
 from seriatim.engine.rebuild import Rebuilt
@@ -119,6 +120,8 @@ class Told:
     def put_in_order(self, done: Orders) -> None: ...
     def retention_low(self, low: Iterable[Retention]) -> None: ...
     def rebuilt(self, lanes: Iterable[Rebuilt]) -> None: ...
+    def compacted(self, reports: Iterable[TableReport], seconds: float) -> None: ...
+    def compaction_failed(self, error: SeriatimError, seconds: float) -> None: ...
 
 
 class NoRetention:
@@ -236,7 +239,7 @@ class Simulation:
         store = FaultyStore(self.store, self._air)
         log = FaultyLog(self.producer.log, self._air)
         engine = Engine(self, self._job.program, store, log, self._batch_records)
-        return Parts(store, FaultyTables(self.tables, self._air), log, NoRetention(), engine)
+        return Parts(store, FaultyTables(self.tables, self._air), log, NoRetention(), engine, merger=None)
 
 
 def draw_habits(chance: Random) -> Habits:
