@@ -18,7 +18,7 @@ demo: setup ## run the demonstration: Kafka to Delta, a crash, the same table
 	$(BIN)/python examples/demo.py
 
 test: setup ## run all tests: the fast ones, then those with real Kafka and Spark
-	$(BIN)/pytest $(FAST_TESTS)
+	$(BIN)/pytest -n auto --dist loadfile $(FAST_TESTS)
 	$(BIN)/pytest tests/integration
 
 test-fast: setup ## run the unit tests only
@@ -27,7 +27,7 @@ test-fast: setup ## run the unit tests only
 simulate: setup ## kill drivers and break storage at random: SEEDS=10000 tries so many, SEED=7 replays one
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000)) $(if $(PLANT),--plant $(PLANT))
 
-chaos: setup ## kill drivers, workers, executors and the broker, at full size: about half an hour
+chaos: setup ## kill drivers, workers, executors and the broker, at full size: about an hour
 	$(BIN)/pytest tests/chaos --timeout 900 --durations=0
 
 fuzz: setup ## give every reader hostile input for SECONDS=60 seconds; prints executions and the input that failed
@@ -47,7 +47,7 @@ bench: setup ## measure against the alternatives on this machine: about 35 minut
 	$(BIN)/python -m bench.report
 
 bench-goals: setup ## measure ourselves: start, latency, idle sessions, history, memory ...: half an hour; QUICK=--quick: minutes
-	for name in start overhead latency idle partitions history as_of memory; do \
+	for name in start overhead latency idle partitions history as_of memory files; do \
 		$(BIN)/python -m bench.$$name $(QUICK) || failed="$$failed $$name"; \
 	done; $(BIN)/python -m bench.report; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 

@@ -25,6 +25,7 @@ TRIALS: Final = {
     "history": "History",
     "as_of": "A table as of a moment",
     "memory": "Memory",
+    "files": "Files of an hour",
 }
 END: Final = "<!-- end of what is made -->"
 

@@ -2,10 +2,11 @@
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bench.task import Task, finish
 from seriatim.engine.admission import Limits
+from seriatim.engine.compaction import TableReport
 from seriatim.engine.epoch import EpochReport
 from seriatim.engine.rebuild import Rebuilt
 from seriatim.engine.round import View
@@ -55,6 +56,12 @@ class Stopwatch:
 
     def retrying(self, error: SeriatimError, seconds: float, failures: int, limits: Limits) -> None:
         raise error
+
+    def compacted(self, reports: Sequence[TableReport], seconds: float) -> None:
+        pass
+
+    def compaction_failed(self, error: SeriatimError, seconds: float) -> None:
+        pass  # told from another thread, and the run goes on
 
 
 def job_text(task: Task, operator: str, extra: str = "") -> str:

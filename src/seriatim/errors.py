@@ -1,11 +1,12 @@
 """Every error of ours, in one tree.
 
-    SeriatimError
+    SeriatimError               by itself: a bug of ours                           exit 1
     ├── ConfigurationError      the job, the command or the set-up is wrong            exit 2
     ├── EnvironmentFailure      broker, storage, network, memory: worth another try    exit 3
     │   ├── BrokerUnreachable
     │   ├── StorageFailure
     │   ├── EngineFailure
+    │   ├── TableChanged        a cut met files that others have merged meanwhile; it did not happen
     │   └── CommitUnresolved    the commit may or may not have happened, and we could not look
     ├── DataError               the data can not be trusted; nobody retries it away    exit 4
     │   ├── OrderViolation      records reached a lane out of order
@@ -77,6 +78,10 @@ class StorageFailure(EnvironmentFailure):
 
 
 class EngineFailure(EnvironmentFailure):
+    pass
+
+
+class TableChanged(EnvironmentFailure):
     pass
 
 

@@ -6,6 +6,8 @@
     frames/                                          a follower output: whole session tables, at intervals
     _seriatim/epochs/<20-digit epoch>.json.zst       manifests
     _seriatim/collections/<20-digit floor>-<unique>.json   what `seriatim gc` did; no epoch below the floor is kept
+    _seriatim/starts/<20-digit epoch>.begun          after this start an epoch was begun ...
+    _seriatim/starts/<20-digit epoch>.over           ... and its driver lived to see the end of it
     _seriatim/create-if-absent                       created by the first run: that no later one can is the proof
     _seriatim/state/<topic>/<partition>/<name>.parquet   state segments
 
@@ -23,11 +25,13 @@ OUTPUTS: Final = (PRIMARY, SESSIONS, INCIDENTS, FRAMES)
 EPOCHS: Final = "_seriatim/epochs"
 STATE: Final = "_seriatim/state"
 COLLECTIONS: Final = "_seriatim/collections"
+STARTS: Final = "_seriatim/starts"
 PROOF: Final = "_seriatim/create-if-absent"
 
 _MANIFEST: Final = re.compile(rf"{EPOCHS}/(\d{{20}})\.json\.zst")
 _STATE_SEGMENT: Final = re.compile(rf"{STATE}/[A-Za-z0-9._-]+/\d+/\d{{20}}-[0-9a-f]{{32}}\.parquet")
 _COLLECTION: Final = re.compile(rf"{COLLECTIONS}/(\d{{20}})-([0-9a-f]{{32}})(\.done)?\.json")
+_START: Final = re.compile(rf"{STARTS}/(\d{{20}})\.(?:begun|over)")
 _TRIAL: Final = re.compile(rf"{PROOF}-[0-9a-f]{{32}}")
 
 
@@ -38,6 +42,16 @@ def manifest(epoch: int) -> str:
 def epoch_of(path: str) -> int | None:
     """Of a manifest; None: it is not one."""
     found = _MANIFEST.fullmatch(path)
+    return None if found is None else int(found[1])
+
+
+def start(epoch: int, *, over: bool) -> str:
+    return f"{STARTS}/{epoch:020d}.{'over' if over else 'begun'}"
+
+
+def start_of(path: str) -> int | None:
+    """Of a note about a start: its epoch. None: it is not one."""
+    found = _START.fullmatch(path)
     return None if found is None else int(found[1])
 
 

@@ -157,9 +157,10 @@ class Store:
                 Path(self.url).mkdir(parents=True, exist_ok=True)
             return obstore.store.LocalStore(self.url)
         except (OSError, ValueError, TypeError, obstore_errors.BaseError) as error:
+            occupied = isinstance(error, FileExistsError | NotADirectoryError)
             raise ConfigurationError(
                 f"The storage {self.url} can not be opened.",
-                detail=remote.reason(error),
+                detail="Not a directory: there is a file of that name." if occupied else remote.reason(error),
                 hint="Check the path or URL, its options and permissions; `seriatim doctor` tests it.",
             ) from None
 

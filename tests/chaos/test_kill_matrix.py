@@ -1,6 +1,6 @@
 """{driver, executor, worker, broker} x {before it writes, after data files, before the commit, after it, between
-followers, during a repair} x 3 SIGKILLs, on a Spark of two executor processes, with speculation: the content is always
-the same.
+followers, during a repair, during a compaction} x 3 SIGKILLs, on a Spark of two executor processes, with speculation:
+the content is always the same.
 
 More than 60,000 rows in 5 partitions. One process of the run is held at the moment in question, so that the victim is
 killed right there, and while it is held it is made sure that the run has not finished. Afterwards the sorted content's
@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 
 from seriatim import failpoint
 from seriatim.ledger.ledger import read_manifest
+from seriatim.paths import level_of
 from seriatim.source import broker
 from seriatim.store import Store
 from seriatim.testing import Sent, snapshot
@@ -43,6 +44,14 @@ MOMENTS = {
     "after-the-commit": failpoint.AFTER_COMMIT,
     "between-followers": failpoint.BETWEEN_FOLLOWERS,
 }
+# A compaction's, in the background of the run: in a worker, a merge is written; in the driver, all of them are, or they
+# are in the table.
+COMPACTION_MOMENTS = {
+    "a-merge-is-written": failpoint.MERGE_STAGED,
+    "before-its-commit": failpoint.COMPACTION_STAGED,
+    "after-its-commit": failpoint.COMPACTION_COMMITTED,
+}
+COMPACTING = f'layout=s.Layout(compact_every="1s"), {CLUSTER}'
 VICTIMS = ("executor", "worker", "broker")
 PROCESSES = {"executor": "CoarseGrainedExecutorBackend", "worker": "pyspark.daemon"}
 Start = Callable[..., Command]
@@ -146,9 +155,9 @@ def proven(site: Site, command: Start, undisturbed: str) -> None:
     assert checked.ends(300) == 0, checked.text
 
 
-def started(site: Site, command: Start, **environment: str) -> Command:
+def started(site: Site, command: Start, extra: str = CLUSTER, **environment: str) -> Command:
     """A driver with two executors; it has made an epoch."""
-    job_file = site.job_file(extra=CLUSTER)
+    job_file = site.job_file(extra=extra)
     running = command("run", str(job_file), "--max-records-per-epoch", str(SMALL_EPOCH), **environment)
     running.says("\nepoch ", seconds=240)
     return running
@@ -175,13 +184,11 @@ def kill_victim(victim: str, running: Command, halted: int, chaotic: broker.Brok
     return kill_one(running.process.pid, PROCESSES[victim])
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("victim", VICTIMS)
-def test_the_others(
-    chaotic: broker.BrokerInfo, site: Site, command: Start, undisturbed: str, victim: str, moment: str
+def kill_others(
+    chaotic: broker.BrokerInfo, site: Site, command: Start, victim: str, point: str, extra: str = CLUSTER
 ) -> None:
-    halt = Halt(site.folder, MOMENTS[moment])
-    running = started(site, command, **halt.environment)
+    halt = Halt(site.folder, point)
+    running = started(site, command, extra, **halt.environment)
     kills = 0
     while kills < KILLS:
         halt.arm()
@@ -193,14 +200,12 @@ def test_the_others(
             assert broker.start(chaotic.folder).bootstrap == chaotic.bootstrap
         went_on(site, before)
     stop(running)
-    proven(site, command, undisturbed)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_the_driver(site: Site, command: Start, undisturbed: str, moment: str) -> None:
-    halt = Halt(site.folder, MOMENTS[moment])
+def kill_driver(site: Site, command: Start, point: str, extra: str = CLUSTER) -> None:
+    halt = Halt(site.folder, point)
     for _ in range(KILLS):
-        running = started(site, command, **halt.environment)
+        running = started(site, command, extra, **halt.environment)
         halt.arm()
         pid = halt.reached()
         position(site)
@@ -208,7 +213,44 @@ def test_the_driver(site: Site, command: Start, undisturbed: str, moment: str) -
         assert running.ends() == -signal.SIGKILL, running.text
         wake(pid)
         halt.disarm()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_the_others(
+    chaotic: broker.BrokerInfo, site: Site, command: Start, undisturbed: str, victim: str, moment: str
+) -> None:
+    kill_others(chaotic, site, command, victim, MOMENTS[moment])
     proven(site, command, undisturbed)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_the_driver(site: Site, command: Start, undisturbed: str, moment: str) -> None:
+    kill_driver(site, command, MOMENTS[moment])
+    proven(site, command, undisturbed)
+
+
+@pytest.mark.parametrize("moment", COMPACTION_MOMENTS)
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_the_others_during_a_compaction(
+    chaotic: broker.BrokerInfo, site: Site, command: Start, undisturbed: str, victim: str, moment: str
+) -> None:
+    kill_others(chaotic, site, command, victim, COMPACTION_MOMENTS[moment], COMPACTING)
+    assert merged(site), "no compaction was committed: it proves too little"
+    proven(site, command, undisturbed)
+
+
+@pytest.mark.parametrize("moment", COMPACTION_MOMENTS)
+def test_the_driver_during_a_compaction(site: Site, command: Start, undisturbed: str, moment: str) -> None:
+    kill_driver(site, command, COMPACTION_MOMENTS[moment], COMPACTING)
+    assert merged(site) or moment != "after-its-commit", "no compaction was committed: it proves too little"
+    proven(site, command, undisturbed)
+
+
+def merged(site: Site) -> bool:
+    """Is anything that a compaction has made in one of the tables?"""
+    tables = (DeltaTable(str(folder.parent)) for folder in site.storage.glob("*/_delta_log"))
+    return any(level_of(uri) is not None for table in tables for uri in table.file_uris())
 
 
 REPAIR_MOMENTS = (failpoint.AFTER_CLAIM, failpoint.AFTER_COMMIT, failpoint.BETWEEN_FOLLOWERS)
@@ -218,11 +260,11 @@ REPAIR_MOMENTS = (failpoint.AFTER_CLAIM, failpoint.AFTER_COMMIT, failpoint.BETWE
 def test_the_driver_during_a_repair(site: Site, command: Start, undisturbed: str, point: str) -> None:
     job_file = site.job_file()
     run_here(job_file, max_records=EPOCH)
-    order = ("repair", str(job_file), "--to", f"{site.prefix}a/0:5000,{site.prefix}a/3:0", "--why", "chaos", "--apply")
-    for _ in range(KILLS):
-        killed = command(*order, SERIATIM_KILL_AT=point)
-        # Once the commit has happened there is nothing left to set back, and the order is refused in words.
-        assert killed.ends() in (-signal.SIGKILL, 2), killed.text
+    for turn in range(KILLS):
+        # Each time further: once its commit has happened, there is nothing left to set back to the same place.
+        places = f"{site.prefix}a/0:{5000 - 1500 * turn},{site.prefix}a/3:0"
+        killed = command("repair", str(job_file), "--to", places, "--why", "chaos", "--apply", SERIATIM_KILL_AT=point)
+        assert killed.ends() == -signal.SIGKILL, killed.text
     proven(site, command, undisturbed)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -265,3 +266,27 @@ def test_files_without_a_column_that_has_come_meanwhile_are_not_taken(storage: S
     with pytest.raises(CommitRefused):
         compaction.rewrite(rewritten(compaction, "a", "b", into="ab"))
     assert storage.visible() == ["a", "b"]
+
+
+def test_a_cut_of_files_that_were_rewritten_since_is_refused_until_it_has_looked(storage: Storage) -> None:
+    """It would take rows out of files that are gone, and leave them in those that took their place."""
+    storage.create().append((*rows(storage, "a", 1, 2), *rows(storage, "b", 3, 4)), 1)
+    cutter, compaction = storage.open(), storage.open()
+    merged = rows(storage, "ab", 1, 2, 3, 4)
+    compaction.rewrite([Rewrite(Merge(compaction.files(), 1), merged)])
+    with pytest.raises(CommitRefused):
+        cutter.cut("price >= 2", 2)
+    assert (storage.visible(), storage.open().epoch) == (["ab"], 1)
+    cutter.refresh()
+    cutter.cut("price >= 2", 2)
+    assert storage.open().epoch == 2
+
+
+def rows(storage: Storage, name: str, *prices: int) -> tuple[FileRef, ...]:
+    """A file that can be read, as a cut has to."""
+    table = pa.table({"id": [str(price) for price in prices], "price": [float(price) for price in prices]}, SCHEMA)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    data = sink.getvalue().to_pybytes()
+    storage.store.create(f"changes/{name}", data)
+    return (FileRef(f"changes/{name}", len(data), len(prices), f'{{"numRecords": {len(prices)}}}'),)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from deltalake import DeltaTable
 
 from seriatim.engine.admission import Limits
+from seriatim.engine.compaction import TableReport
 from seriatim.engine.epoch import EpochReport
 from seriatim.engine.rebuild import Rebuilt
 from seriatim.engine.round import View
@@ -151,6 +152,7 @@ class Told:
         self.orders: list[Orders] = []
         self.low: list[Retention] = []
         self.rebuilds: list[Rebuilt] = []
+        self.compactions: list[TableReport] = []
         self.waited = False
 
     def starting(self, view: View, ledger: Ledger) -> None:
@@ -172,6 +174,12 @@ class Told:
         self.reports.append(report)
 
     def retrying(self, error: SeriatimError, seconds: float, failures: int, limits: Limits) -> None:
+        self.errors.append(error)
+
+    def compacted(self, reports: Sequence[TableReport], seconds: float) -> None:
+        self.compactions += reports
+
+    def compaction_failed(self, error: SeriatimError, seconds: float) -> None:
         self.errors.append(error)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from seriatim import failpoint
+from seriatim.source import broker
 from tests.integration.harness import Command, Site, eventually, run_here, status_of
 from tests.integration.test_spark import busy_session, fold
 
@@ -101,6 +102,24 @@ def test_a_dead_jvm_is_replaced_and_the_run_goes_on(
     running.process.send_signal(signal.SIGTERM)
     assert running.ends(60) == 0, running.text
     assert content(site) == undisturbed
+
+
+def test_a_broker_that_is_killed_under_a_running_job_is_waited_for(
+    tmp_path: Path, command: Callable[..., Command], undisturbed: list[tuple[Any, ...]]
+) -> None:
+    with broker.running(tmp_path / "broker") as own:
+        site = Site(own.bootstrap, "killed-", tmp_path)
+        fill(site)
+        running = command("run", str(site.job_file()), "--epoch-interval", "1s", "--max-records-per-epoch", "600")
+        running.says("epoch 1:")
+        os.kill(own.pid, signal.SIGKILL)
+        eventually(lambda: broker.status(own.folder) is None, "the broker is dead")
+        assert ", lag 0, " not in running.text, "the run had finished before the kill: it proves nothing"
+        assert broker.start(own.folder).bootstrap == own.bootstrap
+        eventually(lambda: status_of(site.folder, site.storage)["lag"] == 0, "the end, after the broker's return")
+        running.process.send_signal(signal.SIGTERM)
+        assert running.ends(60) == 0, running.text
+        assert content(site) == undisturbed
 
 
 def test_of_two_drivers_the_older_is_fenced_and_its_files_are_never_visible(

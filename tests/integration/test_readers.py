@@ -174,6 +174,7 @@ def test_where_spark_has_no_file_system_python_tasks_read_the_files(
     tables = s.open(str(tmp_path)).spark(spark)
     wanted = rows_of(tables.changes())
     monkeypatch.setattr("seriatim.store.Store.local", False)
+    monkeypatch.setattr("seriatim.store.Store.table_options", None)
     monkeypatch.setattr("seriatim.query.table.TableVersion._filesystem", None)
     found = rows_of(tables.changes())
     assert [str(one) for one in found] == [str(one) for one in wanted]

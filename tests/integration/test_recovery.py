@@ -113,7 +113,7 @@ def test_a_driver_that_dies_of_each_epoch_gets_through_with_smaller_ones(site: S
         killed = command("run", str(job_file), "--until-caught-up", SERIATIM_KILL_AT=failpoint.BEFORE_STAGING)
         assert killed.ends() == -signal.SIGKILL, killed.text
     told = run_here(job_file, max_records=4_000)
-    assert [report.records for report in told.reports][:2] == [62, 124], "three starts without an epoch: a 64th"
+    assert [report.records for report in told.reports][:2] == [62, 124], "three starts that died in an epoch: a 64th"
     assert sum(report.records for report in told.reports) == 4_000
 
 

@@ -1,5 +1,6 @@
 """`seriatim repair`: a stop of the integrity rules is ended on the user's word, at once, recorded; first only shown."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from seriatim import failpoint
 from seriatim.errors import RecordRefused, RecordsLost
 from seriatim.testing import insert, record, snapshot
 from tests.integration.harness import Command, Site, eventually, run_here, status_of
@@ -70,6 +72,21 @@ def test_a_record_is_passed_over_and_its_session_waits_for_its_next_snapshot(sit
     told = {(each["kind"], each["action"]): each["detail"] for each in incidents(site)}
     assert set(told) == {("undecodable", "stopped"), ("skipped", "accepted")}
     assert "release 12" in told["skipped", "accepted"]
+
+
+def test_an_order_that_is_killed_and_given_again_is_carried_out_once(site: Site, command: Start) -> None:
+    job_file = stopped(site)
+    order = ("repair", str(job_file), "--skip-record", f"{site.prefix}a/0:2", "--why", "release 12", "--apply")
+    for point in (failpoint.AFTER_CLAIM, failpoint.AFTER_COMMIT):  # not done yet; done, but for the tables beside
+        killed = command(*order, SERIATIM_KILL_AT=point)
+        assert killed.ends() == -signal.SIGKILL, killed.text
+    again = command(*order)
+    assert again.ends() == 2 and "has to be stopped at" in again.text, again.text
+    run_here(job_file)
+    assert tables(site) == {"s": ["x"], "t": ["x", "y"]}
+    assert [incident["kind"] for incident in incidents(site)].count("skipped") == 1
+    checked = command("verify", str(job_file))
+    assert checked.ends() == 0, checked.text
 
 
 def test_a_bad_record_is_exported_mended_and_taken_in_its_place(site: Site, command: Start, tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ from unittest.mock import patch
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seriatim.engine.compaction import TRIES, Compactor
-from seriatim.errors import ConfigurationError, DamagedFile, EnvironmentFailure
+from seriatim.errors import ConfigurationError, DamagedFile, EnvironmentFailure, TableChanged
 from seriatim.ledger import compaction
 from seriatim.ledger.delta import OutputTable
+from seriatim.ledger.ledger import CUT_TRIES
 from seriatim.output.merge import Merged, MergeOrder, merge_files
 from seriatim.output.parquet import FileShape
 from seriatim.query.opened import Opened
@@ -25,6 +27,7 @@ from tests.scenario.test_rewind import set_back, told
 from tests.unit.observe.played import player, target_of
 
 SHAPE = FileShape(1 << 20, 1_000)
+DELETE = DeltaTable.delete
 
 
 @contextmanager
@@ -107,6 +110,51 @@ def test_a_repair_that_comes_in_between_wins_and_what_is_left_is_planned_anew(pl
     rows = Outcome(played.program, played.store, played.ledger).rows
     assert len(rows) == sum(lane.next_offset for lane in played.ledger.lanes) == 20
     assert files(played) == 1
+
+
+@pytest.mark.parametrize("table", ["changes", "sessions"])
+def test_a_repair_that_a_compaction_comes_in_between_is_carried_out_all_the_same(
+    played: Player, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    for which in range(3):
+        again = snapshot(f"s{which}", [{"id": "x", "price": 9}], seq=11, partition=which % 2)
+        for step in (again, EPOCH):  # so that `sessions` has something to lose as well
+            played.play(step)
+    wanted = told(played)
+    came: list[bool] = []
+
+    def delete(self: DeltaTable, *arguments: Any, **options: Any) -> Any:
+        if self.table_uri.rstrip("/").endswith(table) and not came:
+            came.append(True)
+            with fan_out(2):
+                compactor(played).run()
+        return DELETE(self, *arguments, **options)
+
+    monkeypatch.setattr(DeltaTable, "delete", delete)
+    set_back(played, ToEpoch(12))
+    assert came
+    assert len(Outcome(played.program, played.store, played.ledger).rows) == 12
+    played.start()
+    played.catch_up()
+    assert told(played) == wanted
+
+
+def test_a_repair_that_compactions_always_come_in_between_says_so_and_has_done_nothing(
+    played: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = told(played)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        tries.append(True)
+        raise CommitFailedError("a concurrent transaction deleted data")
+
+    tries: list[bool] = []
+    monkeypatch.setattr(DeltaTable, "delete", refuse)
+    with pytest.raises(TableChanged, match="was not set back") as caught:
+        set_back(played, ToEpoch(12))
+    assert len(tries) == CUT_TRIES and "Give the order again" in caught.value.hint
+    played.start()
+    assert told(played) == wanted
 
 
 def test_one_that_is_always_too_late_gives_up_and_loses_nothing(played: Player) -> None:

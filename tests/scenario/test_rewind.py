@@ -2,13 +2,17 @@
 folder, and on S3.
 """
 
+import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from seriatim.errors import ConfigurationError
+from seriatim.engine.rebuild import rebuild_states
+from seriatim.errors import ConfigurationError, DamagedFile, DataError
 from seriatim.ledger import collections
 from seriatim.ledger.ledger import Ledger
 from seriatim.ledger.manifest import Manifest
@@ -16,7 +20,8 @@ from seriatim.model import Partition
 from seriatim.observe.history import read_history
 from seriatim.observe.target import Target
 from seriatim.store import Store
-from seriatim.testing import EPOCH, Outcome, Player, delete, end, insert, snapshot
+from seriatim.testing import EPOCH, Outcome, Player, Sent, delete, end, insert, snapshot
+from seriatim.tools.repair import Request
 from seriatim.tools.rewind import (
     Goal,
     Move,
@@ -31,6 +36,7 @@ from seriatim.tools.rewind import (
     read_goal,
 )
 from tests.scenario.test_rebuild import played_in, script
+from tests.scenario.test_repairs_killed import BY, TROUBLES, new_player, play, repair, row
 
 PLACE = Partition("capture-test", 0)
 GOALS: dict[str, Goal] = {
@@ -44,7 +50,7 @@ GOALS: dict[str, Goal] = {
 
 def told(played: Player) -> tuple[Any, ...]:
     outcome = Outcome(played.program, played.store, played.ledger)
-    tables = {name: sorted((row.id, row.price) for row in table) for name, table in outcome.states.items()}
+    tables = {name: sorted(map(msgspec.structs.astuple, table)) for name, table in outcome.states.items()}
     incidents = [{**each, "value": None} for each in outcome.incidents]
     return outcome.rows, outcome.session_events, incidents, outcome.counts, tables
 
@@ -146,6 +152,92 @@ def test_a_session_without_a_snapshot_has_none_to_go_back_to(tmp_path: Path) -> 
         set_back(played, ToLastSnapshot(), Scope(sessions=("s",)))
 
 
+ONE = Partition("one", 0)
+
+
+@pytest.mark.parametrize("goal", [ToOffsets({ONE: 2}), ToEpoch(3)])
+def test_an_order_that_lies_at_the_position_stays_with_the_state_that_follows_from_it(
+    tmp_path: Path, goal: Goal
+) -> None:
+    """`--quarantine` moves no position: its event lies at the first record that is read again."""
+    played = new_player(tmp_path)
+    play(played, *(snapshot(name, [row("a")], seq=1, topic="one") for name in ("it's", "t")), EPOCH)
+    repair(played, Request(quarantine=("it's",), **BY))
+    play(played, *(insert(name, row("b"), seq=2, topic="one") for name in ("t", "it's")), EPOCH)
+    wanted = told(played)
+    (move,) = set_back(played, goal)
+    assert (move.past.next_offset, [loss.session for loss in move.losses]) == (2, ["t"])
+    played.start()
+    played.catch_up()
+    assert told(played) == wanted
+    events = [(event["session"], event["event"]) for event in wanted[1]]
+    assert events.count(("it's", "quarantined")) == 1
+
+
+def test_an_order_that_came_after_the_state_is_undone(tmp_path: Path) -> None:
+    played = new_player(tmp_path)
+    play(played, snapshot("s", [row("a")], seq=1, topic="one"), EPOCH)
+    repair(played, Request(quarantine=("s",), **BY))
+    play(played, insert("s", row("b"), seq=2, topic="one"), EPOCH)
+    (move,) = set_back(played, ToEpoch(1))
+    assert (move.past.next_offset, move.past.quarantined) == (1, 0)
+    played.catch_up()
+    rows, events, incidents, _, tables = told(played)
+    assert ([row["id"] for row in rows], tables) == (["a", "b"], {"s": [("a",), ("b",)]})
+    assert [event["event"] for event in events] == ["started", "snapshot"]
+    assert [incident["kind"] for incident in incidents] == ["quarantine"], "what was ordered is still told"
+
+
+@pytest.mark.parametrize("name", ["skip-record", "replace"])
+def test_a_lane_that_is_set_back_to_where_it_was_stopped_tells_so_once(tmp_path: Path, name: str) -> None:
+    played = new_player(tmp_path)
+    trouble = TROUBLES[name]
+    trouble.before(played)
+    repair(played, trouble.request)
+    play(played, *trouble.after)
+    wanted = told(played)
+    set_back(played, ToOffsets({ONE: 2}))
+    with pytest.raises(DataError):
+        played.catch_up()
+    repair(played, trouble.request)
+    played.catch_up()
+    found = told(played)
+    assert (found[:2], found[3:]) == (wanted[:2], wanted[3:])
+    # An order to pass over a record stays on record, though it was undone; a record in another's place does not.
+    undone = [one for one in wanted[2] if one["kind"] == "skipped"]
+    assert sorted(map(str, found[2])) == sorted(map(str, wanted[2] + undone))
+
+
+@pytest.mark.parametrize("name", ["quarantine", "skip-record", "replace"])
+def test_a_lost_state_that_follows_from_an_order_too_is_had_again_as_the_refusal_says(
+    tmp_path: Path, name: str
+) -> None:
+    """The records alone do not tell what was ordered among them: the refusal names it, and the way."""
+    trouble = TROUBLES[name]
+    played = new_player(tmp_path)
+    trouble.before(played)
+    repair(played, trouble.request)
+    play(played, insert("t", row("b"), seq=2, topic="one"), EPOCH)
+    wanted = told(played)
+    for segment in (tmp_path / "_seriatim/state").rglob("*.parquet"):
+        segment.unlink()
+    played.start()
+    spans = dict(played.log.spans(lane.key for lane in played.ledger.lanes))
+    with pytest.raises(DamagedFile) as caught:
+        rebuild_states(played.store, played.ledger, played.program, spans, played.engine.run_lanes)
+    assert "at offset 2: " in caught.value.detail and "Ordered by somebody: release 12" in caught.value.detail
+    (goal,) = re.findall(r"repair JOB --to (\S+) --why REASON --apply", caught.value.hint)
+    set_back(played, read_goal(goal))
+    assert rebuild_states(played.store, played.ledger, played.program, spans, played.engine.run_lanes), "all others"
+    with nullcontext() if name == "quarantine" else pytest.raises(DataError):
+        played.catch_up()
+    repair(played, trouble.request)
+    played.catch_up()
+    found = told(played)
+    assert (found[0], found[4]) == (wanted[0], wanted[4])
+    assert sum(lane.quarantined for lane in played.ledger.lanes) == (0 if name == "replace" else 1)
+
+
 class PowerCutError(Exception):
     pass
 
@@ -215,12 +307,69 @@ def test_what_kafka_no_longer_has_can_not_be_gone_back_to(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("goal", "words"),
-    [(ToEpoch(10_000), "is not in the past"), (ToOffsets({Partition("other", 0): 1}), "nothing to set back")],
+    [
+        (ToEpoch(10_000), "is not in the past"),
+        (ToOffsets({PLACE: 5}), "nothing to set back"),
+        (ToOffsets({PLACE: 0, Partition("tpyo", 0): 1}), "has read nothing of a topic 'tpyo'"),
+        (ToOffsets({PLACE: 0, Partition("capture-test", 7): 1}), "has read nothing of partition 7"),
+    ],
 )
 def test_a_goal_that_means_nothing_is_refused(tmp_path: Path, goal: Goal, words: str) -> None:
     played = played_in(tmp_path, [snapshot("s", []), EPOCH])
     with pytest.raises(ConfigurationError, match=words):
         set_back(played, goal)
+
+
+def test_a_topic_that_was_mistyped_is_refused(tmp_path: Path) -> None:
+    played = played_in(tmp_path, [snapshot("s", []), EPOCH])
+    with pytest.raises(ConfigurationError, match="has read nothing of a topic 'tpyo'"):
+        set_back(played, ToOffsets({PLACE: 0}), Scope(topics=("capture-test", "tpyo")))
+
+
+def test_a_topic_that_was_retired_holds_nobody_up_unless_it_is_named(tmp_path: Path) -> None:
+    played = new_player(tmp_path)
+    play(played, *(snapshot("s", [row("a")], seq=1, topic=topic) for topic in ("one", "two")), EPOCH)
+    played.log.delete_topic("one")
+    repair(played, Request(retire=("one",), **BY))
+    play(played, insert("s", row("b"), seq=2, topic="two"), EPOCH)
+    goals: list[Goal] = [ToLastSnapshot(), ToEpoch(1), ToMoment(0)]
+    for goal in goals:
+        (move,) = set_back(played, goal)
+        assert move.lane.topic == "two"
+        played.catch_up()
+    for named, scope in ((ToOffsets({ONE: 0}), Scope()), (ToLastSnapshot(), Scope(topics=("one",)))):
+        with pytest.raises(ConfigurationError, match="one/0 can not be set back so far: Kafka does not have the topic"):
+            set_back(played, named, scope)
+
+
+def at(time_ms: int, key: str, session: str = "s") -> Sent:
+    sent = snapshot(session, []) if key == "first" else insert(session, {"id": key})
+    return msgspec.structs.replace(sent, timestamp_ms=time_ms)
+
+
+@pytest.mark.parametrize(
+    ("times", "position"),
+    [
+        pytest.param([(10, EPOCH), (100, None), (20, EPOCH), (30, EPOCH)], 1, id="one far ahead, in the middle"),
+        pytest.param([(10, EPOCH), (100, None), (101, None), (20, EPOCH), (30, EPOCH)], 1, id="two"),
+        pytest.param([(10, EPOCH), (20, EPOCH), (100, EPOCH)], 2, id="at the end"),
+        pytest.param([(10, EPOCH), (25, EPOCH), (24, EPOCH), (26, EPOCH)], 3, id="exactly then is not younger"),
+    ],
+)
+def test_nothing_younger_than_a_moment_stays_though_times_go_back(
+    tmp_path: Path, times: list[tuple[int, Any]], position: int
+) -> None:
+    played = played_in(tmp_path, [])
+    for place, (time_ms, then) in enumerate(times):
+        play(played, at(time_ms, str(place) if place else "first"), *([] if then is None else [then]))
+    wanted = told(played)
+    (move,) = set_back(played, ToMoment(25))
+    outcome = Outcome(played.program, played.store, played.ledger)
+    kept = [row["_timestamp"] for row in outcome.rows] + [event["timestamp"] for event in outcome.session_events]
+    assert max(kept).timestamp() * 1000 <= 25
+    assert move.past.next_offset == position
+    played.catch_up()
+    assert told(played) == wanted
 
 
 def test_goals_are_read_from_text() -> None:

@@ -98,7 +98,9 @@ class MemoryTable:
         self.prepare(files, epoch)()
 
     def cut(self, predicate: str, epoch: int) -> None:
-        """Which rows it takes away nobody asks: the simulation repairs nothing."""
+        """Which rows it takes away nobody asks: the simulation repairs nothing. It may be of any file."""
+        if any(entry.rewrites for entry in self._history.entries[self._version :]):
+            raise CommitRefused("Concurrent delete.")
         self.prepare((), epoch)()
 
     def add_columns(self, fields: Sequence["pa.Field[Any]"]) -> None:

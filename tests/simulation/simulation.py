@@ -1,23 +1,33 @@
-"""One seed: the real lanes, ledger and rounds, a producer, faults, kills, sometimes several drivers at a time."""
+"""One seed: the real lanes, ledger and supervisor, a producer, faults, kills, sometimes several drivers at a time."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
 import seriatim as s
+from seriatim import clock
+from seriatim.engine import supervisor
 from seriatim.engine.admission import Limits
-from seriatim.engine.local import LocalEngine
-from seriatim.engine.survey import Policy
+from seriatim.engine.compaction import TableReport
+from seriatim.engine.epoch import EpochReport
+from seriatim.engine.local import LocalLanes, RecordLog
+from seriatim.engine.rebuild import Rebuilt
+from seriatim.engine.round import View
+from seriatim.engine.stopping import StopFlag
+from seriatim.engine.supervisor import Parts, RunOptions, Supervisor
+from seriatim.engine.survey import Orders
 from seriatim.errors import EnvironmentFailure, Fenced, SeriatimError
-from seriatim.ledger.ledger import JobFacts, Ledger
-from seriatim.ledger.manifest import SourceFacts
+from seriatim.ledger.ledger import Ledger
+from seriatim.loader import JobRef
 from seriatim.model import Partition
 from seriatim.partition import task
 from seriatim.partition.program import Framing, Program
 from seriatim.partition.result import LaneStart, TaskReport
+from seriatim.source.retention import Retention
 from seriatim.state.cache import StateCache
+from seriatim.store import Store
 from tests.simulation import faults
 from tests.simulation.auditor import Auditor
 from tests.simulation.faults import Air, FaultyLog, FaultyStore, FaultyTables, Weather
@@ -30,7 +40,6 @@ STORM_STEPS: Final = 1_500  # after so many, nothing goes wrong any more
 DRIVERS_MAX: Final = 3  # at a time
 HEAVY_EVERY: Final = 8  # of so many seeds one writes real Parquet files
 PLACES: Final = (Partition("capture-a", 0), Partition("capture-a", 1), Partition("capture-b", 0))
-POLICY: Final = Policy(on_topic_deleted="retire", on_topic_recreated="accept")
 
 
 class Level(s.Row):
@@ -38,23 +47,86 @@ class Level(s.Row):
     price: float
 
 
-def program(tier: s.Strict) -> Program:
-    return Program(s.JsonEnvelope(Level), s.RebuildTable(Level), tier, framing=Framing(1.0, changes_min=4))
+def job(tier: s.Strict) -> s.Job:
+    made = s.Job(
+        name="simulated",
+        source=s.Kafka("127.0.0.1:9", topics="capture-.+"),
+        codec=s.JsonEnvelope(Level),
+        operator=s.RebuildTable(Level),
+        storage="./simulated",  # never opened
+        integrity=tier,
+        on_topic_recreated="accept",
+    )
+    made.program = Program(made.codec, made.operator, tier, framing=Framing(1.0, changes_min=4))
+    return made
 
 
-STRICT: Final = program(s.Strict())
-QUARANTINE: Final = program(s.Strict(on_violation="quarantine"))
+STRICT: Final = job(s.Strict())
+QUARANTINE: Final = job(s.Strict(on_violation="quarantine"))
+REF: Final = JobRef("simulated.py", "", "job")
 
 
-class Engine(LocalEngine):
+class Engine(LocalLanes):
     """Tries a failed lane once more, as Spark does with tasks: what the first try has staged stays behind."""
 
-    def run_lanes(self, starts: Mapping[Partition, LaneStart]) -> Iterator[TaskReport]:
+    def __init__(self, simulation: "Simulation", program: Program, store: Store, log: RecordLog, batch: int) -> None:
+        super().__init__(program, store, log, batch)
+        self._simulation = simulation
+
+    def start(self) -> None:
+        self._simulation.change_workers()
+
+    def run_lanes(
+        self, starts: Mapping[Partition, LaneStart], *, timeout_seconds: float | None = None
+    ) -> Iterator[TaskReport]:
         for partition, start in starts.items():
             try:
                 yield from super().run_lanes({partition: start})
             except EnvironmentFailure:
                 yield from super().run_lanes({partition: start})
+
+
+class Waiting(StopFlag):
+    """A driver's: it waits for nothing, and ends when there is nothing more to wait for."""
+
+    def __init__(self, simulation: "Simulation") -> None:
+        super().__init__()
+        self.after_trouble = False
+        self._simulation = simulation
+
+    def wait(self, seconds: float) -> bool:
+        if self._simulation.idle(self.after_trouble):
+            self.set("all is read")
+        self.after_trouble = False
+        return self.raised
+
+
+class Told:
+    """Writes the trace."""
+
+    def __init__(self, say: Callable[[str], None], waiting: Waiting) -> None:
+        self._say = say
+        self._waiting = waiting
+
+    def epoch(self, report: EpochReport, lag: int) -> None:
+        self._say(f"epoch {report.epoch}: {report.records} records, {report.rows} rows")
+
+    def retrying(self, error: SeriatimError, seconds: float, failures: int, limits: Limits) -> None:
+        self._say(f"{type(error).__name__}: {error.primary} Failure {failures}, epochs of {limits.records}")
+        self._waiting.after_trouble = True
+
+    def starting(self, view: View, ledger: Ledger) -> None: ...
+    def waiting_for_topics(self, pattern: str) -> None: ...
+    def put_in_order(self, done: Orders) -> None: ...
+    def retention_low(self, low: Iterable[Retention]) -> None: ...
+    def rebuilt(self, lanes: Iterable[Rebuilt]) -> None: ...
+    def compacted(self, reports: Iterable[TableReport], seconds: float) -> None: ...
+    def compaction_failed(self, error: SeriatimError, seconds: float) -> None: ...
+
+
+class NoRetention:
+    def read(self, *_: Any, **__: Any) -> tuple[Retention, ...]:
+        return ()
 
 
 class Simulation:
@@ -65,7 +137,8 @@ class Simulation:
         self.trace = Trace(show)
         self.schedule = Schedule(chance, self.trace)
         habits = draw_habits(chance)
-        self._program = QUARANTINE if habits.faulty else STRICT
+        self._job = QUARANTINE if habits.faulty else STRICT
+        self._seconds = 0.0
         self._limits = Limits(chance.choice((1, 2, 3, 5, 1000)))
         self._batch_records = chance.choice((1, 2, 1000))
         self.producer = Producer(chance, habits)
@@ -84,11 +157,18 @@ class Simulation:
 
     def run(self) -> None:
         """Raises what is wrong: an invariant that does not hold, or an error that nothing here accounts for."""
-        with self._workers(), nullcontext() if self._heavy else light_files():
+        with self._world(), nullcontext() if self._heavy else light_files():
             self._run()
 
-    def _workers(self) -> AbstractContextManager[Any]:
-        return patch.object(task, "_CACHE", StateCache())
+    @contextmanager
+    def _world(self) -> Iterator[None]:
+        """No state is damaged here: to have one again would be to hide a bug."""
+        with (
+            patch.object(task, "_CACHE", StateCache()),
+            patch.object(clock, "monotonic", lambda: self._seconds),
+            patch.object(supervisor, "rebuild_states", lambda *_: ()),
+        ):
+            yield
 
     def _run(self) -> None:
         while self._stormy:
@@ -101,7 +181,7 @@ class Simulation:
         self.auditor.expect_all_read()
         self.auditor.expect_followers_equal()
         self.auditor.expect_events_fit()
-        self.auditor.expect_state_equals_producers(self._program)
+        self.auditor.expect_state_equals_producers(self._job.program)
 
     def _tick(self) -> None:
         if not self._stormy:
@@ -115,10 +195,20 @@ class Simulation:
             self.trace("world", "another driver is started")
             self.schedule.start(self._drive)
 
-    def _wait_for_records(self) -> None:
-        """Nothing more is learned from long idleness."""
+    def idle(self, after_trouble: bool) -> bool:
+        """A driver waits. Is it done? Nothing more is learned from long idleness."""
+        self._seconds += 1.0
+        self.schedule.step("waits")
+        if after_trouble:
+            return False
         if self._stormy and not self.producer.done and self._chance.random() < 0.5:
             self.trace("world", self.producer.act())
+        return self.producer.done or not self._stormy
+
+    def change_workers(self) -> None:
+        """Sometimes others come; else those that were there go on, with what they know."""
+        if self._chance.random() < 0.5:
+            task._CACHE = StateCache()
 
     def _end_storm(self) -> None:
         self.trace("world", "the storm is over")
@@ -127,43 +217,29 @@ class Simulation:
         self.schedule.calm()
 
     def _drive(self) -> None:
-        """A supervisor's life: take over, round after round, and after trouble of the environment begin anew."""
+        """A process with a supervisor. Where it ends with trouble of the environment, somebody starts it again."""
         trace, schedule = self.trace, self.schedule
         while True:
+            waiting = Waiting(self)
+            told = Told(lambda what: trace(schedule.who, what), waiting)
+            options = RunOptions(until_caught_up=False, epoch_seconds=0.0, limits=self._limits)
             try:
-                engine = self._take_over()
-                while True:
-                    report = engine.run_epoch()
-                    if report is not None:
-                        trace(schedule.who, f"epoch {report.epoch}: {report.records} records, {report.rows} rows")
-                    elif self.producer.done or not self._stormy:
-                        trace(schedule.who, "is caught up and ends")
-                        return
-                    else:
-                        schedule.step("has nothing to do")
-                        self._wait_for_records()
+                Supervisor(self._job, REF, options, told, waiting, self._parts()).run()
+                trace(schedule.who, "is caught up and ends")
+                return
             except Fenced:
                 trace(schedule.who, "is fenced and ends")
                 return
             except SeriatimError as error:
-                trace(schedule.who, f"{type(error).__name__}: {error.primary}")
+                trace(schedule.who, f"ends with {type(error).__name__}: {error.primary}")
                 if not error.retryable:
                     raise
 
-    def _take_over(self) -> LocalEngine:
-        if self._chance.random() < 0.5:
-            task._CACHE = StateCache()  # other workers; else those that were there go on, with what they know
-        store, facts = FaultyStore(self.store, self._air), JobFacts("simulated", SourceFacts("", "", ()), "", "")
-        ledger = Ledger.open(store, facts, self._program.schemas, FaultyTables(self.tables, self._air))
-        return Engine(
-            self._program,
-            store,
-            ledger,
-            FaultyLog(self.producer.log, self._air),
-            limits=self._limits,
-            policy=POLICY,
-            batch_records=self._batch_records,
-        )
+    def _parts(self) -> Parts:
+        store = FaultyStore(self.store, self._air)
+        log = FaultyLog(self.producer.log, self._air)
+        engine = Engine(self, self._job.program, store, log, self._batch_records)
+        return Parts(store, FaultyTables(self.tables, self._air), log, NoRetention(), engine, merger=None)
 
 
 def draw_habits(chance: Random) -> Habits:

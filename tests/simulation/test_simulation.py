@@ -55,6 +55,9 @@ def test_the_simulation_does_what_it_says() -> None:
     for happening in (
         "is killed",
         "is fenced and ends",
+        "EngineFailure: ",
+        "Failure 2, epochs of ",
+        "ends with StorageFailure",
         "another driver is started",
         "it will fail",
         "it will fail after success",

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -11,6 +12,10 @@ import click
 from seriatim.version import VERSION
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+BUG = (
+    "hint: This is a bug of Seriatim; nothing half done is visible. Please report it in its issue list, with all these "
+    "lines and what `seriatim --version` says."
+)
 _COMMANDS: dict[str, str] = {
     "run": "seriatim.cli.run",
     "status": "seriatim.cli.status",
@@ -86,17 +91,25 @@ def main() -> None:
 
 
 def guarded(call: Callable[[], Any]) -> int:
-    """Exit code of a call. Errors of ours become three lines, never a traceback."""
+    """Exit code of a call. Errors of ours become three lines, never a traceback; but for a bug, which needs one."""
     from seriatim.errors import SeriatimError
 
     try:
         result = call()
     except SeriatimError as error:
         click.echo(f"error: {error}", err=True)
+        if error.exit_code == SeriatimError.exit_code:
+            click.echo(BUG, err=True)
         return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is a bug)
+        click.echo(traceback.format_exc(), err=True)
+        click.echo(
+            f"error: Seriatim met what it does not account for: {type(error).__name__}: {error}\n{BUG}", err=True
+        )
+        return SeriatimError.exit_code
     return result if isinstance(result, int) else 0

@@ -1,12 +1,13 @@
 """What a person sees while a job runs: one line an epoch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import click
 
 from seriatim import clock
 from seriatim.cli.render import count, duration
 from seriatim.engine.admission import Limits
+from seriatim.engine.compaction import TableReport
 from seriatim.engine.epoch import EpochReport
 from seriatim.engine.rebuild import Rebuilt
 from seriatim.engine.round import View
@@ -69,6 +70,13 @@ class ConsoleListener:
             return
         again = f"trying again in {seconds:.1f} s, with up to {count(limits.records, 'message')} in an epoch"
         click.echo(f"trouble ({failures} in a row), {again}: {error}", err=True)
+
+    def compacted(self, reports: Sequence[TableReport], seconds: float) -> None:
+        tables = ", ".join(f"{one.output} {one.files_before:,} -> {one.files_after:,}" for one in reports)
+        self._say(f"small files were merged, in {seconds:.1f} s: {tables}")
+
+    def compaction_failed(self, error: SeriatimError, seconds: float) -> None:
+        self._warn(f"small files were not merged, the job goes on; trying again in {duration(seconds)}: {error}")
 
     def finished(self, reason: str) -> None:
         why = f"stopped by {reason}" if reason else "caught up"

@@ -31,7 +31,9 @@ LOSSES_SHOWN = 20  # of one partition
 @click.option("--to", "goal", metavar="GOAL", help="Set back: last-snapshot, epoch:N, time:..., or places.")
 @click.option("--rebuild-state", is_flag=True, help="Make the state anew, from the sessions' snapshots in Kafka.")
 @click.option("--topics", multiple=True, metavar="TOPIC", help="With --to and --rebuild-state: only these.")
-@click.option("--session", "sessions", multiple=True, metavar="SESSION", help="With --to: only where it lives.")
+@click.option(
+    "--session", "sessions", multiple=True, metavar="SESSION", help="With --to: the partition it lives in, whole."
+)
 @click.option("--why", metavar="TEXT", help="Recorded with your name; needed with --apply.")
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without this nothing is changed.")
 def repair(
@@ -53,8 +55,6 @@ def repair(
 
     A driver that runs meanwhile goes on from there by itself. `seriatim incidents` tells what was done and why.
     """
-    import getpass
-
     from seriatim.errors import ConfigurationError
     from seriatim.loader import read_job_file
     from seriatim.tools import repair as tool
@@ -71,7 +71,7 @@ def repair(
         skip=tuple(read_place(text) for text in skip_record),
         quarantine=quarantine,
         replace=() if replace is None else read_replacements(replace),
-        who=getpass.getuser(),
+        who=_who(),
         why=(why or "(no reason given yet)").strip(),
     )
     if rebuild_state:
@@ -94,6 +94,16 @@ def repair(
     for step in steps:
         click.echo(f"done: {step.says}")
     click.echo(f"epoch {manifest.epoch}. Start the job again if it does not run.")
+
+
+def _who() -> str:
+    import getpass
+    import os
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # in a container, of a user whom nobody has entered (Python 3.13 says OSError)
+        return f"the user with number {os.getuid()}"
 
 
 def _set_back(ref: "JobRef", text: str, scope: "Scope", request: "Request", do_it: bool) -> None:

@@ -2,7 +2,10 @@
 
 import click
 
-EXIT_CODES = "Exit codes: 0 done, 2 configuration, 3 environment, 4 data, 5 code, 6 another driver took over."
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 a bug of ours, 2 configuration, 3 environment, 4 data, 5 code, 6 another driver took over, "
+    "130 or 143 ended at once."
+)
 
 
 @click.command(

@@ -72,7 +72,8 @@ def _tried_again(found: "JobStatus") -> list[tuple[str, str]]:
     if found.writer.because:
         told.append(("restarted", render.printable(render.one_line(found.writer.because, 300))))
     if found.fruitless > 1:
-        told.append(("starts", f"{found.fruitless} in a row without an epoch of messages: the next one is smaller"))
+        died = "1 start" if found.fruitless == 2 else f"{found.fruitless - 1} starts in a row"
+        told.append(("starts", f"{died} died in an epoch: the next one is smaller"))
     return told
 
 

@@ -27,7 +27,7 @@ RowT = TypeVar("RowT", bound=Row)
 REASON_CHARACTERS_MAX: Final = 500
 SESSION_CHARACTERS_MAX: Final = 1024
 
-_OPS: dict[str, Callable[[Any], RowChange[Any]]] = {
+CHANGE_TYPES: Final[dict[str, Callable[[Any], RowChange[Any]]]] = {
     "insert": Insert,
     "update": Update,
     "upsert": Upsert,
@@ -124,7 +124,7 @@ def _changes(wire: Any, changes: Sequence[RowChange[Any]]) -> Changes[Any] | Bad
 
 
 def _message_wire(tag: str, row_type: Any) -> type[msgspec.Struct]:
-    make = _OPS[tag]
+    make = CHANGE_TYPES[tag]
 
     # The hot path: one call, three small objects. Measured: 0.3 us on top of 0.5 us of JSON.
     def message(self: Any) -> Changes[Any] | BadRecord:
@@ -167,7 +167,7 @@ def _change_wire(tag: str, row_type: Any) -> type[msgspec.Struct]:
 
 
 def _mixed_wire(changes: Sequence[Any]) -> type[msgspec.Struct]:
-    makers = {wire: _OPS[wire.__struct_config__.tag] for wire in changes}
+    makers = {wire: CHANGE_TYPES[wire.__struct_config__.tag] for wire in changes}
 
     def message(self: Any) -> Changes[Any] | BadRecord:
         return _changes(self, [makers[type(change)](change.row) for change in self.changes])

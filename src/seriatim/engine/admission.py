@@ -7,7 +7,7 @@ import msgspec
 
 from seriatim.model import Partition, Span
 
-FRUITLESS_MAX: Final = 16
+DEATHS_MAX: Final = 16
 CALM_EPOCHS: Final = 20  # without trouble, before an epoch may be as large again as one that failed
 
 
@@ -22,15 +22,15 @@ class EpochSize:
     """How large an epoch may be at the moment. After a death it is a quarter; it doubles with each that went well, up
     to half of what failed; only after a while without trouble it is tried larger again.
 
-    `fruitless` starts were made before this one without an epoch between them: so a job that dies of its epochs' size,
+    `deaths`: so many starts in a row before this one died in their first epoch. So a job that dies of its epochs' size,
     and is started again by somebody who does not know, gets through all the same.
     """
 
-    def __init__(self, limits: Limits, fruitless: int = 0) -> None:
+    def __init__(self, limits: Limits, deaths: int = 0) -> None:
         self._whole = limits
         self._records = self._ceiling = limits.records
         self._calm = 0
-        for _ in range(min(fruitless, FRUITLESS_MAX)):
+        for _ in range(min(deaths, DEATHS_MAX)):
             self.failed()
 
     @property

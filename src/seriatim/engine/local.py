@@ -37,7 +37,37 @@ class RecordLog(Source, Protocol):
         """The records in these offsets, in offset order."""
 
 
-class LocalEngine:
+class LocalLanes:
+    """An engine that runs lanes where it is."""
+
+    def __init__(self, program: Program, store: Store, log: RecordLog, batch_records: int = 10_000) -> None:
+        self._program = program
+        self._store = store
+        self._log = log
+        self._batch_records = batch_records
+
+    def start(self) -> None:
+        """There is nothing to start, and nothing to close."""
+
+    def close(self) -> None: ...
+
+    def run_lanes(
+        self, starts: Mapping[Partition, LaneStart], *, timeout_seconds: float | None = None
+    ) -> Iterator[TaskReport]:
+        """Nobody watches how long it takes."""
+        for partition, start in starts.items():
+            assert start.end_offset is not None, "an admitted lane has an end"
+            records = self._log.read(partition, Span(start.next_offset, start.end_offset))
+            yield from run_task(self._program, self._store, starts, self._batches(records))
+
+    def _batches(self, records: list[Record]) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(records), self._batch_records):
+            yield to_arrow(records[start : start + self._batch_records])
+
+
+class LocalEngine(LocalLanes):
+    """Rounds over it as well."""
+
     def __init__(
         self,
         program: Program,
@@ -49,10 +79,7 @@ class LocalEngine:
         policy: Policy,
         batch_records: int = 10_000,
     ) -> None:
-        self._program = program
-        self._store = store
-        self._log = log
-        self._batch_records = batch_records
+        super().__init__(program, store, log, batch_records)
         self._limits = limits
         self._rounds = Rounds(program, store, ledger, log, policy)
 
@@ -66,16 +93,6 @@ class LocalEngine:
     def run_until_caught_up(self, each: Callable[[EpochReport], None] = lambda report: None) -> None:
         while (report := self.run_epoch()) is not None:
             each(report)
-
-    def run_lanes(self, starts: Mapping[Partition, LaneStart]) -> Iterator[TaskReport]:
-        for partition, start in starts.items():
-            assert start.end_offset is not None, "an admitted lane has an end"
-            records = self._log.read(partition, Span(start.next_offset, start.end_offset))
-            yield from run_task(self._program, self._store, starts, self._batches(records))
-
-    def _batches(self, records: list[Record]) -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(records), self._batch_records):
-            yield to_arrow(records[start : start + self._batch_records])
 
 
 def to_arrow(records: Iterable[Record]) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ snapshot: it is begun as early as Kafka goes back, at best with the session itse
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -25,6 +25,7 @@ from seriatim.errors import DamagedFile
 from seriatim.ledger.ledger import Ledger
 from seriatim.ledger.manifest import LanePosition, Manifest
 from seriatim.model import Partition, Span
+from seriatim.observe.followers import FollowerTable, equal
 from seriatim.observe.gaps import SessionEvent, read_events
 from seriatim.partition.program import Program
 from seriatim.partition.result import Begin, LaneResult, LaneStart
@@ -36,6 +37,7 @@ from seriatim.state.segment import SegmentRef
 from seriatim.store import Store
 
 MISSING_SHOWN = 20
+ORDERS_SHOWN = 5
 
 
 class Taken(msgspec.Struct, frozen=True):
@@ -135,14 +137,51 @@ def rebuild_from_snapshots(
             else:
                 wrong[result.partition] = difference
     for key in waiting.keys() - done.keys():
-        raise DamagedFile(
-            f"The state of {key} can not be rebuilt: its sessions' snapshots and the records since do not give it "
-            f"again: {wrong[key]}.",
-            detail="Was the job's code changed, or the job repaired, since then? Nothing was changed.",
+        raise _other(waiting[key], wrong[key], orders_within(store, waiting[key]))
+    return done
+
+
+def orders_within(store: Store, plan: LanePlan) -> tuple[tuple[str, int], ...]:
+    """What a person has ordered among the records that are run over again: in words, and where. The records alone do
+    not tell of it."""
+    if not plan.tries:
+        return ()
+    lane, first = plan.lane, min(map(_first, plan.tries))
+    where = [
+        *equal("topic", lane.topic),
+        *equal("partition", lane.partition),
+        *equal("generation", lane.generation),
+        f'"offset" BETWEEN {first} AND {lane.next_offset}',
+        "(action = 'accepted' OR kind = 'lost')",
+    ]
+    table = FollowerTable(store, paths.INCIDENTS)
+    return tuple(
+        (row["detail"], row["offset"]) for row in table.select(["detail", '"offset"'], where, order=['"offset"'])
+    )
+
+
+def _other(plan: LanePlan, difference: str, orders: Sequence[tuple[str, int]]) -> DamagedFile:
+    key = plan.lane.key
+    primary = (
+        f"The state of {key} can not be rebuilt: its sessions' snapshots and the records since do not give it again: "
+        f"{difference}."
+    )
+    if not orders:
+        return DamagedFile(
+            primary,
+            detail="Was the job's code changed since then? Nothing was changed.",
             hint="Run the job as it was, restore the segments from a backup, or give the job another `storage`.",
             partition=str(key),
         )
-    return done
+    said = "; ".join(f"at offset {offset}: {words}" for words, offset in orders[:ORDERS_SHOWN])
+    more = f"; and {len(orders) - ORDERS_SHOWN} more" if len(orders) > ORDERS_SHOWN else ""
+    return DamagedFile(
+        primary,
+        detail=f"The records do not tell what was ordered among them. {said}{more}. Nothing was changed.",
+        hint=f"Set the partition back to before that, and give the orders again when the job has come there: "
+        f"seriatim repair JOB --to {key}:{orders[0][1]} --why REASON --apply",
+        partition=str(key),
+    )
 
 
 def _lives(store: Store, manifest: Manifest, lane: LanePosition) -> dict[str, Life]:

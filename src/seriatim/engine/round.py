@@ -80,7 +80,7 @@ class Rounds:
         admitted = admit(view.found.unread, limits)
         if not admitted:
             return None
-        with self._still_ours():
+        with self._still_ours(), self._ledger.at_work():
             return run_epoch(
                 self._ledger,
                 admitted,

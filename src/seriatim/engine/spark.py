@@ -127,7 +127,8 @@ class SparkEngine:
         )
 
     def _cancel(self) -> None:
-        """Spark fails the job at once, and then ends its Python workers, whatever they are at."""
+        """Spark fails the job at once, and then ends its Python workers, whatever they are at. A merge in the
+        background goes with it, and is tried again: where epochs do not get on, nothing may keep cores from them."""
         with suppress(Py4JError, OSError, AttributeError):  # by now it may have ended by itself
             SparkContext._active_spark_context.cancelAllJobs()  # type: ignore[union-attr]  # set while Spark runs
 
@@ -141,6 +142,13 @@ class SparkEngine:
             settings = {"spark.jars": ",".join(str(jar) for jar in connector_jars())} | self._job.spark
             self._spark = open_session(self._job.name, settings, self._log_path)
         return self._spark
+
+    def at_hand(self) -> SparkSession:
+        """For whoever works beside the epochs, in another thread: only the thread of the epochs starts Spark."""
+        session = self._spark
+        if session is None:
+            raise EngineFailure("Spark is not running just now.", hint="Nothing to do: the job starts it again.")
+        return session
 
     def _forget_dead_session(self) -> None:
         """If the JVM died, PySpark must be made to start another one; it offers no call for that."""

@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # py4j ship
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from seriatim.errors import EngineFailure
+from seriatim.errors import EngineFailure, SeriatimError
 from seriatim.output.merge import (
     Merged,
     MergeOrder,
@@ -26,25 +27,28 @@ GROUP: Final = "seriatim-compaction"  # of Spark jobs: they can be cancelled, an
 
 
 class SparkMerger:
-    """`engine.compaction.RunMerges`. `tasks`: at most so many at a time."""
+    """`engine.compaction.RunMerges`: all orders of a call at once, as far as there are cores."""
 
-    def __init__(self, session: Callable[[], SparkSession], store: Store, tasks: int | None = None) -> None:
+    def __init__(self, session: Callable[[], SparkSession], store: Store) -> None:
         self._session = session
         self._store = store
-        self._tasks = tasks
 
     def __call__(self, orders: Sequence[MergeOrder]) -> list[Merged]:
         merge = _Merge(self._store)
-        tasks = len(orders) if self._tasks is None else min(self._tasks, len(orders))
         try:
             session = self._session()
             session.sparkContext.setJobGroup(GROUP, "Seriatim: small files into sorted ones", interruptOnCancel=False)
             table = pa.table({"order": pa.array([encode_order(order) for order in orders], pa.binary())})
-            frame = session.createDataFrame(table).repartition(tasks)
+            frame = session.createDataFrame(table).repartition(len(orders))
             rows = frame.mapInArrow(merge.__call__, "merged binary").collect()
         except (PySparkException, Py4JError, OSError) as error:
             raise EngineFailure("Spark could not merge files.", detail=str(error).split("\n")[0][:500]) from error
         return [decode_merged(bytes(row[0])) for row in rows]
+
+    def cancel(self) -> None:
+        """What this or another thread has merged just now fails; no epoch does."""
+        with suppress(SeriatimError, PySparkException, Py4JError, OSError, AttributeError):  # Spark itself may be dead
+            self._session().sparkContext.cancelJobGroup(GROUP)
 
 
 class _Merge:

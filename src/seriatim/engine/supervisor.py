@@ -2,27 +2,32 @@
 all others."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from seriatim import clock, create_if_absent
 from seriatim.engine.admission import EpochSize, Limits
+from seriatim.engine.background import BackgroundCompaction, CompactionListener, Merger
 from seriatim.engine.epoch import EpochReport
 from seriatim.engine.rebuild import Rebuilt, rebuild_states
-from seriatim.engine.round import Rounds, View
+from seriatim.engine.round import Rounds, Source, View
 from seriatim.engine.spark import Abandoned, SparkEngine
+from seriatim.engine.spark_merge import SparkMerger
 from seriatim.engine.stopping import StopFlag
 from seriatim.engine.survey import Orders, Policy
 from seriatim.errors import DamagedFile, EngineFailure, EnvironmentFailure, Fenced, SeriatimError
 from seriatim.job import Job
+from seriatim.ledger.delta import OutputTable
 from seriatim.ledger.ledger import JobFacts, Ledger, read_manifest
 from seriatim.ledger.manifest import SourceFacts
+from seriatim.ledger.table_log import Tables
 from seriatim.loader import JobRef
-from seriatim.model import Partition
+from seriatim.model import Partition, Span
+from seriatim.partition.result import LaneStart, TaskReport
 from seriatim.source.retention import Retention, RetentionReader
 from seriatim.source.topics import TopicReader
 from seriatim.store import Store
@@ -33,7 +38,8 @@ GUARD_SECONDS: Final = 60.0  # between two looks at retention
 CHECK_SECONDS: Final = 2.0  # between two looks of an idle driver at whether it is still the job's
 BACKOFF_FIRST_SECONDS: Final = 1.0
 BACKOFF_MAX_SECONDS: Final = 60.0
-FAILURES_MAX: Final = 12  # in a row, without one epoch between them
+CALM_SECONDS: Final = 60.0  # when everything answers for so long, and there is nothing to do, a failure is over
+FAILURES_MAX: Final = 12  # in a row, without one epoch, or calm, between them
 
 
 class RunOptions(msgspec.Struct, frozen=True):
@@ -42,7 +48,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     limits: Limits
 
 
-class Listener(Protocol):
+class Listener(CompactionListener, Protocol):
     """Who is told what happens. Must not raise."""
 
     def starting(self, view: View, ledger: Ledger) -> None: ...
@@ -54,20 +60,69 @@ class Listener(Protocol):
     def retrying(self, error: SeriatimError, seconds: float, failures: int, limits: Limits) -> None: ...
 
 
+class Engine(Protocol):
+    """What runs the lanes: `engine.spark.SparkEngine`, or one without Spark."""
+
+    def start(self) -> None: ...
+    def run_lanes(
+        self, starts: Mapping[Partition, LaneStart], *, timeout_seconds: float | None = None
+    ) -> Iterable[TaskReport]: ...
+    def close(self) -> None: ...
+
+
+class Retentions(Protocol):
+    """`source.retention.RetentionReader`, or one without Kafka."""
+
+    def read(
+        self,
+        positions: Mapping[Partition, int],
+        spans: Mapping[Partition, Span],
+        *,
+        warn_below_seconds: float | None = None,
+    ) -> Iterable[Retention]: ...
+
+
+class Parts(NamedTuple):
+    """What a supervisor works with. The simulation gives it others."""
+
+    store: Store
+    tables: Tables
+    source: Source
+    retention: Retentions
+    engine: Engine
+    merger: Merger | None  # None: nothing is compacted meanwhile
+
+
+def real_parts(job: Job, ref: JobRef, stop: StopFlag) -> Parts:
+    store = Store(job.storage, job.revealed_storage_options())
+    engine = SparkEngine(job, ref, store, stop, Path(".seriatim") / job.name / "spark.log")
+    merger = SparkMerger(engine.at_hand, store)
+    return Parts(store, OutputTable, TopicReader(job.source), RetentionReader(job.source), engine, merger)
+
+
 class Supervisor:
-    def __init__(self, job: Job, ref: JobRef, options: RunOptions, listener: Listener, stop: StopFlag) -> None:
+    def __init__(
+        self,
+        job: Job,
+        ref: JobRef,
+        options: RunOptions,
+        listener: Listener,
+        stop: StopFlag,
+        parts: Parts | None = None,
+    ) -> None:
         self._job = job
         self._listener = listener
         self._options = options
         self._stop = stop
-        self._store = Store(job.storage, job.revealed_storage_options())
         self._ref = ref
         self._facts = self._new_facts()
-        self._topics = TopicReader(job.source)
-        self._retention = RetentionReader(job.source)
+        parts = parts or real_parts(job, ref, stop)
+        self._store, self._tables, self._engine = parts.store, parts.tables, parts.engine
+        self._topics, self._retention = parts.source, parts.retention
         self._guarded_at: float | None = None
         self._checked_at = 0.0
-        self._engine = SparkEngine(job, ref, self._store, stop, Path(".seriatim") / job.name / "spark.log")
+        self._tried_again_at = 0.0
+        self._compaction = self._new_compaction(parts.merger)
         self._failures = 0
         self._size = EpochSize(options.limits)
 
@@ -88,6 +143,8 @@ class Supervisor:
         except Abandoned:
             return
         finally:
+            if self._compaction is not None:
+                self._compaction.stop()
             self._engine.close()
 
     def _attempt(self) -> None:
@@ -97,6 +154,8 @@ class Supervisor:
         view = self._wait_for_topics(rounds)
         self._listener.starting(view, ledger)
         self._engine.start()
+        if self._compaction is not None:
+            self._compaction.start()
         run_lanes = partial(self._engine.run_lanes, timeout_seconds=self._job.epoch_timeout_seconds)
         goal = {partition: span.end for partition, span in view.spans.items()}
         while not self._stop.raised:
@@ -128,6 +187,9 @@ class Supervisor:
         if now - self._checked_at >= CHECK_SECONDS:
             self._checked_at = now
             ledger.check()
+            # Kafka has just answered, and so has the storage. Hiccups that are weeks apart are not failures in a row.
+            if now - self._tried_again_at >= CALM_SECONDS:
+                self._failures = 0
 
     def _wait_for_topics(self, rounds: Rounds) -> View:
         view = rounds.look()
@@ -169,22 +231,46 @@ class Supervisor:
         self._facts = self._new_facts("to rebuild a damaged state")
         ledger = self._open_ledger()
         rounds = Rounds(self._job.program, self._store, ledger, self._topics, policy_of(self._job))
-        rebuilt = rebuild_states(self._store, ledger, self._job.program, rounds.look().spans, self._engine.run_lanes)
+        rebuilt = rebuild_states(self._store, ledger, self._job.program, rounds.look().spans, self._run_long)
         if not rebuilt:
             raise error  # it is not a state's segment, or not one that the ledger names
         self._listener.rebuilt(rebuilt)
+
+    def _run_long(self, starts: Mapping[Partition, LaneStart]) -> Iterable[TaskReport]:
+        """As long as the job allows for as many epochs as so many records make."""
+        records = sum((start.end_offset or start.next_offset) - start.next_offset for start in starts.values())
+        allowed, epochs = self._job.epoch_timeout_seconds, -(-records // self._options.limits.records)
+        return self._engine.run_lanes(starts, timeout_seconds=None if allowed is None else allowed * max(1, epochs))
 
     def _new_facts(self, because: str = "") -> JobFacts:
         """Facts of a new driver. After a failure we are one: a late commit of the old one is then fenced, instead of
         looking to ourselves like somebody else's."""
         return facts_of(self._job, self._ref, because=because)
 
+    def _new_compaction(self, merger: Merger | None) -> BackgroundCompaction | None:
+        layout = self._job.layout
+        if layout.compact_seconds is None or merger is None:
+            return None
+        return BackgroundCompaction(
+            self._store,
+            self._tables,
+            layout.sorted_shape,
+            layout.compact_seconds,
+            merger=merger,
+            ours=self._ours,
+            listener=self._listener,
+        )
+
+    def _ours(self) -> bool:
+        manifest = read_manifest(self._store)
+        return manifest is not None and manifest.writer.driver == self._facts.writer.driver
+
     def _open_ledger(self) -> Ledger:
-        return Ledger.open(self._store, self._facts, self._job.program.schemas)
+        return Ledger.open(self._store, self._facts, self._job.program.schemas, self._tables)
 
     def _repaired(self) -> bool:
         """Was it a repair that overtook us? Then we are still the job's driver, and go on from where it left off."""
-        manifest = read_manifest(self._store)
+        manifest = read_manifest(self._store, self._tables)
         return manifest is not None and manifest.writer.role == "repair"
 
     def _back_off(self, error: SeriatimError) -> None:
@@ -201,6 +287,7 @@ class Supervisor:
         self._facts = self._new_facts(f"after {type(error).__name__}: {error.primary} {error.detail}".strip()[:500])
         self._listener.retrying(error, wait, self._failures, self._size.limits)
         self._stop.wait(wait)
+        self._tried_again_at = clock.monotonic()
 
 
 def facts_of(job: Job, ref: JobRef, role: Literal["run", "repair"] = "run", because: str = "") -> JobFacts:

@@ -91,7 +91,7 @@ GARBAGE: Final[dict[Kind, str]] = {
     "staged data, in no table": "left by a crash, a lost driver or a second try; nobody can commit them any more",
     "state of no retained epoch": "older than the window, or staged and never committed",
     "half-written": "left on local disk by a process that was killed while it wrote; under no name that anybody reads",
-    "left-overs": "trial objects and records of earlier collections",
+    "left-overs": "trial objects, records of earlier collections, notes about earlier starts",
 }
 KEPT: Final[dict[Kind, str]] = {
     "table log": "the tables' logs from their checkpoints on",
@@ -105,7 +105,7 @@ KEPT: Final[dict[Kind, str]] = {
     "state": "of the newest epoch, or of one within the window",
     "staged state, young": "an epoch may be at work on it",
     "half-written, young": "somebody may be writing it",
-    "own records": "the proof of create-if-absent, records of collections",
+    "own records": "the proof of create-if-absent, records of collections, notes about the last start",
     "unknown": "not made by this job: never touched",
 }
 
@@ -134,6 +134,9 @@ def classify(found: StoredObject, facts: Facts) -> Kind:
     if floor is not None:
         old = floor < facts.ledger.floor and _older(found, facts.rules.keep_ms, facts)
         return "left-overs" if old else "own records"
+    start = paths.start_of(found.path)
+    if start is not None:
+        return "own records" if start >= facts.ledger.newest or _young(found, facts) else "left-overs"
     if found.path == paths.PROOF:
         return "own records"
     if paths.looks_like_trial(found.path):

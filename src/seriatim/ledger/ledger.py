@@ -2,18 +2,19 @@
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Final, Literal
 from uuid import uuid4
 
 import pyarrow as pa
 
 from seriatim import clock, failpoint, paths
-from seriatim.errors import CommitUnresolved, EnvironmentFailure, Fenced, SeriatimError
+from seriatim.errors import CommitUnresolved, EngineFailure, EnvironmentFailure, Fenced, SeriatimError, TableChanged
 from seriatim.ledger import collections, protocol
 from seriatim.ledger import manifest as manifests
 from seriatim.ledger.columns import check_key, new_columns
-from seriatim.ledger.delta import OutputTable, check_owner, find_owner
+from seriatim.ledger.delta import OutputTable, check_owner
 from seriatim.ledger.manifest import LanePosition, Manifest, SourceFacts, Writer
 from seriatim.ledger.table_log import CommitRefused, CommitUncertain, TableLog, Tables
 from seriatim.output.parquet import FileRef
@@ -22,6 +23,7 @@ from seriatim.store import Store
 from seriatim.version import VERSION
 
 TAKE_OVER_TRIES: Final = 20
+CUT_TRIES: Final = 5  # each on what is true then
 
 
 class JobFacts:
@@ -89,8 +91,7 @@ class Ledger:
             ledger.roll_followers_forward()
             if ledger.manifest is None or ledger.manifest.writer.driver != facts.writer.driver:
                 try:
-                    starts = 0 if ledger.manifest is None else ledger.manifest.fruitless
-                    ledger._commit(ledger._claim(ledger.lanes, {}, fruitless=starts + 1))
+                    ledger._commit(ledger._claim(ledger.lanes, {}, fruitless=ledger._starts() + 1))
                 except Fenced:
                     continue  # the other driver committed in between: read again, from its position
             if added:
@@ -129,13 +130,24 @@ class Ledger:
         """Set positions and state back, and take away the rows that came after them, at once. `cuts`: by output, a
         predicate. `floor`: that of collections, as it was before the older positions were looked up.
 
+        Files that somebody compacts meanwhile hold the same rows, so the same cut is made again, from what there is
+        then: what was refused has been looked up, and the position is still ours.
+
         SUBTLE: the older state may be taken away while we look. A collection writes its floor, then looks for claims;
         we claim, then look at the floor: one of the two sees the other.
         """
-        manifest = self._claim(lanes, {}, cuts=cuts)
-        if collections.read_floor(self._store) != floor:
-            raise _collected("the job was being set back", "Give the order again: it will see how far it can still go.")
-        return self._make_visible(manifest)
+        refused = 0
+        while True:
+            manifest = self._claim(lanes, {}, cuts=cuts)
+            if collections.read_floor(self._store) != floor:
+                hint = "Give the order again: it will see how far back it can still go."
+                raise _collected("the job was being set back", hint)
+            try:
+                return self._make_visible(manifest)
+            except TableChanged:
+                refused += 1
+                if refused == CUT_TRIES:
+                    raise
 
     def _make_visible(self, manifest: Manifest) -> Manifest:
         failpoint.reach(failpoint.AFTER_CLAIM)
@@ -144,6 +156,43 @@ class Ledger:
         self.roll_followers_forward()
         failpoint.reach(failpoint.AFTER_FOLLOWERS)
         return manifest
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Around all that an epoch of records does. Should the driver die in it (of memory, most likely), the next one
+        knows, and begins smaller.
+
+        SUBTLE: one small object for each start, not for each epoch: only until the first epoch of records is committed.
+        An error that this driver lives to tell is no death, unless it is the engine's: then something else has died.
+        """
+        if self._unproven:
+            self._store.create(paths.start(self.epoch or 0, over=False), self._facts.writer.driver.encode())
+        try:
+            yield
+        except (EngineFailure, MemoryError):
+            raise
+        except Exception:
+            self._lived()
+            raise
+        self._lived()
+
+    def _lived(self) -> None:
+        if self._unproven:
+            with suppress(SeriatimError):  # then the next start begins smaller than it need to
+                self._store.create(paths.start(self.epoch or 0, over=True), self._facts.writer.driver.encode())
+
+    @property
+    def _unproven(self) -> bool:
+        """Has nothing but a start been committed yet?"""
+        return self.manifest is not None and self.manifest.fruitless > 0
+
+    def _starts(self) -> int:
+        """How many in a row before this one died in their first epoch."""
+        if self.manifest is None or not self._unproven:
+            return 0
+        begun, over = (paths.start(self.manifest.epoch, over=over) for over in (False, True))
+        died = self._store.read(begun) is not None and self._store.read(over) is None
+        return self.manifest.fruitless if died else self.manifest.fruitless - 1
 
     def check(self) -> None:
         """Raises `Fenced` if another driver, or a repair, has committed since we did. A driver with nothing to commit
@@ -235,6 +284,13 @@ class Ledger:
             detail = f"It committed epoch {fate.by_epoch}. {_own_fate(manifest.epoch, problem)}"
             self._fenced = self._overtaken(detail, epoch=manifest.epoch)
             raise self._fenced
+        elif manifest.cuts and isinstance(problem, CommitRefused):
+            raise TableChanged(
+                "The job was not set back: its table was changed at the same moment, several times in a row.",
+                detail=f"Nothing of it has happened. {problem}",
+                hint="Somebody compacts it, or commits to it beside the job. Give the order again when that is done.",
+                epoch=manifest.epoch,
+            )
         else:
             raise EnvironmentFailure(
                 f"Epoch {manifest.epoch} could not be committed.",
@@ -253,11 +309,16 @@ class Ledger:
         return table
 
     def _change_follower(self, table: TableLog, manifest: Manifest) -> None:
-        try:
-            _change(table, manifest)
-        except (CommitRefused, CommitUncertain) as error:
-            table.refresh()
-            if table.epoch is None or table.epoch < manifest.epoch:
+        for again in reversed(range(CUT_TRIES)):
+            try:
+                _change(table, manifest)
+                return
+            except (CommitRefused, CommitUncertain) as error:
+                table.refresh()
+                if table.epoch is not None and table.epoch >= manifest.epoch:
+                    return
+                if again and table.name in manifest.cuts and isinstance(error, CommitRefused):
+                    continue  # compacted at the same moment
                 raise EnvironmentFailure(
                     f"The table {table.name} could not be given what epoch {manifest.epoch} brings.",
                     detail=str(error),
@@ -265,10 +326,11 @@ class Ledger:
                 ) from error
 
 
-def read_manifest(store: Store) -> Manifest | None:
+def read_manifest(store: Store, tables: Tables = OutputTable) -> Manifest | None:
     """What the ledger of a storage says, without touching it. None if no job has committed there."""
-    owner = find_owner(store, paths.PRIMARY)
-    table = None if owner is None else OutputTable.open(store, paths.PRIMARY, owner)
+    nobodys = tables.open(store, paths.PRIMARY, "")
+    owner = None if nobodys is None else nobodys.owner
+    table = None if owner is None else tables.open(store, paths.PRIMARY, owner)
     if table is None or table.epoch is None:
         return None
     return manifests.read(store, table.epoch)

@@ -84,7 +84,8 @@ class Manifest(msgspec.Struct, frozen=True):
     cuts: dict[str, str] = {}
     # Of a changelog: the columns by which rows are found. Empty where the output is not one.
     key: tuple[str, ...] = ()
-    # Starts in a row, this one included, after which no epoch of records was committed: 0 in an epoch of records.
+    # 0 in an epoch of records, and whatever else is more than a start. Of a start: 1, and one more for each start right
+    # before it whose driver died while an epoch was at work.
     fruitless: _Count = 0
 
     def positions(self) -> dict[Partition, LanePosition]:

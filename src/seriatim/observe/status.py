@@ -34,7 +34,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     epoch: int
     committed_at_ms: int
     writer: Writer
-    fruitless: int  # starts in a row, the newest included, without an epoch of records since
+    fruitless: int  # of a start that nothing came after yet: 1, and the starts before it that died in an epoch
     integrity: str
     sessions: int
     quarantined: int  # sessions

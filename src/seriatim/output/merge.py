@@ -1,7 +1,8 @@
 """Files of a table into sorted ones: by session, and within it in the stream's own order.
 
 In bounded memory, however large the files: rows are sorted in runs, runs that do not fit are put on local disk, and
-merged from there block by block. Shows nothing: what is written is in no table.
+merged from there block by block. On one core: epochs may want the others. Shows nothing: what is written is in no
+table.
 """
 
 import tempfile
@@ -125,7 +126,7 @@ class _Runs:
         rows = self._sorted_run()
         path = self._folder / f"{len(self._written)}.arrow"
         block_rows = max(1, rows.num_rows * BLOCK_BYTES // max(rows.nbytes, 1))
-        packed = pa.ipc.IpcWriteOptions(compression="lz4")
+        packed = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, rows.schema, options=packed) as file:
             file.write_table(rows, max_chunksize=block_rows)
         self._written.append(path)
@@ -194,7 +195,7 @@ def _read(store: Store, path: str, schema: pa.Schema, values: Values) -> Iterato
         )
     texts = [field.name for field in schema if pa.types.is_dictionary(field.type)]
     file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts, page_checksum_verification=True)
-    for batch in file.iter_batches(READ_ROWS):
+    for batch in file.iter_batches(READ_ROWS, use_threads=False):
         yield whole(batch, schema, values)
 
 

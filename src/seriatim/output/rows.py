@@ -117,15 +117,19 @@ class RowBlock:
         sequences: list[int | None],
         offsets: npt.NDArray[Any],
         times_ms: npt.NDArray[Any],
+        counts: list[int] | None = None,
     ) -> None:
-        """The marks of messages that gave one row each, `sessions` by their codes."""
+        """The marks of messages, `sessions` by their codes; `counts` are their rows, None: one each."""
         if len(sequences) < RUN_MARKS:
             names = [self._names[code] for code in sessions.tolist()]
-            ones = zip(names, sequences, offsets.tolist(), times_ms.tolist(), repeat(1), repeat(0), strict=False)
-            self.marks.extend(ones)
+            columns = (names, sequences, offsets.tolist(), times_ms.tolist(), counts or repeat(1), repeat(0))
+            self.marks.extend(zip(*columns, strict=False))
             return
         self._close_piece()
-        self._pieces.append(_Piece(sessions, pa.array(sequences, pa.int64()), offsets, times_ms))
+        piece = _Piece(sessions, pa.array(sequences, pa.int64()), offsets, times_ms)
+        if counts is not None and any(count != 1 for count in counts):
+            piece = piece._replace(counts=np.asarray(counts), firsts=np.zeros(len(counts), np.int64))
+        self._pieces.append(piece)
 
     def to_arrow(self) -> pa.RecordBatch:
         """All rows collected so far as one batch; the block is empty after it."""

@@ -6,6 +6,7 @@ the job's tier says: it stops (everything before it stands), puts the session in
 """
 
 import traceback
+from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -21,7 +22,7 @@ from seriatim.output.parquet import FileRef
 from seriatim.output.rows import UnstorableRow
 from seriatim.partition.applier import Applier
 from seriatim.partition.batch import Batch, collector_paused, one_record, session_name, unpack
-from seriatim.partition.express import Express, goes_by_express
+from seriatim.partition.express import Express, OperatorRaised, express_for
 from seriatim.partition.life import SessionLife, Stop
 from seriatim.partition.order import check_order
 from seriatim.partition.orders import LaneOrder, ReplaceRecord, attend
@@ -35,6 +36,9 @@ from seriatim.store import Store
 
 TRACEBACK_LINES: Final = 12
 EXPRESS_WORTH: Final = 16  # messages that must go by the express for it to be asked again at once
+_ROOM: Final = Path(__file__).parent
+# The storage's, or the machine's: no record is to blame.
+_NOBODYS: Final = (EnvironmentFailure, ConfigurationError, DamagedFile, MemoryError)
 PATIENCE_MAX: Final = 1_024  # messages that go one by one at most before it is asked again
 
 
@@ -60,7 +64,7 @@ class Lane:
         self._outbox = Outbox(program, partition, start.generation, store)
         self._applier = Applier(program, state, self._outbox)
         self._life = SessionLife(program, start, state, self._outbox, self._applier)
-        self._express = Express(program, state, self._outbox, self._applier) if goes_by_express(program) else None
+        self._express = express_for(program, state, self._outbox, self._applier)
         self._names: dict[bytes | None, str] = {}
 
     def feed(self, batch: pa.RecordBatch) -> None:
@@ -123,18 +127,23 @@ class Lane:
         given = unpack(batch, self._previous_ms, self._clock_ms)
         names = [self._name_of(key) for key in given.keys]
         express, total, place, patience = self._express, len(given), 0, 1
-        while place < total and self._failure is None:
+        while place < total and not self._stopped():
             upto = total
             if express is not None:
                 taken = self._by_express(express, given, names, place)
                 patience = 1 if taken >= EXPRESS_WORTH else min(2 * patience, PATIENCE_MAX)
                 place += taken
+                if self._stopped():
+                    break
                 upto = min(total, place + patience)
             place = self._one_by_one(given, names, place, upto)
         if place:
             self._next_offset = int(given.offsets[place - 1]) + 1
             self._records += place
             self._previous_ms, self._clock_ms = int(given.times_ms[place - 1]), int(given.clocks_ms[place - 1])
+
+    def _stopped(self) -> bool:
+        return self._failure is not None
 
     def _by_express(self, express: Express, given: Batch, names: list[str], place: int) -> int:
         """How many messages it took: none beyond the moment at which a session wants to be looked at."""
@@ -147,6 +156,12 @@ class Lane:
                     break
         except UnstorableRow as error:
             self._stop("code", error.offset, error.session, error.primary, rewind=True)
+        except OperatorRaised as raised:
+            place = raised.at
+            if isinstance(raised.error, _NOBODYS):
+                raise raised.error from None
+            name, clock_ms = names[given.codes[place]], int(given.clocks_ms[place])
+            self._trouble(raised.error, self._record(given, place), name, True, clock_ms)
         return place - start
 
     def _one_by_one(self, given: Batch, names: list[str], place: int, upto: int) -> int:
@@ -187,8 +202,8 @@ class Lane:
                             wake_ms = life.act(session, message, self._record(given, at), clock_ms, verdict)
             except Stop as stop:
                 self._stop(stop.refusal.kind, offset, stop.session, stop.refusal.reason, rewind=stop.rewind)
-            except (EnvironmentFailure, ConfigurationError, DamagedFile, MemoryError):
-                raise  # the storage's, or the machine's: nobody's record is to blame
+            except _NOBODYS:
+                raise
             except Exception as error:  # noqa: BLE001 (whatever the user's code raises belongs to this record)
                 self._trouble(error, self._record(given, at), name, decoded, clock_ms)
                 wake_ms = self.state.wake_ms
@@ -212,7 +227,7 @@ class Lane:
                 self._life.look_after(session, record, clock_ms)
             except Stop as stop:
                 self._stop(stop.refusal.kind, record.offset, stop.session, stop.refusal.reason, rewind=True)
-            except (EnvironmentFailure, ConfigurationError, DamagedFile, MemoryError):
+            except _NOBODYS:
                 raise
             except Exception as error:  # noqa: BLE001 (whatever the user's code raises belongs to this session)
                 self._trouble(error, record, session.name, True, clock_ms)
@@ -329,6 +344,14 @@ def _says(decoded: bool, error: Exception) -> str:
     return f"the {where} raised {type(error).__name__}: {error}"
 
 
+def _ours(file: str) -> bool:
+    return Path(file).parent == _ROOM
+
+
 def _trace(error: Exception) -> str:
-    lines = "".join(traceback.format_exception(error)).splitlines()
+    """From where the user's code was called."""
+    begins = error.__traceback__
+    while begins is not None and begins.tb_next is not None and _ours(begins.tb_frame.f_code.co_filename):
+        begins = begins.tb_next
+    lines = "".join(traceback.format_exception(type(error), error, begins)).splitlines()
     return "\n".join(lines[-TRACEBACK_LINES:])

@@ -7,6 +7,7 @@ fenced, and goes on from there by itself.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -27,6 +28,8 @@ from seriatim.partition.orders import LaneOrder, LoseRecords, QuarantineSession,
 from seriatim.source.topics import TopicReader
 from seriatim.store import Store
 
+ORDERS_TOLD: Final = 10
+
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the user orders, and on whose word."""
@@ -45,6 +48,20 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return bool(
             self.accept_recreated or self.accept_loss or self.retire or self.skip or self.quarantine or self.replace
         )
+
+    @property
+    def reason(self) -> str:
+        """For the ledger: the orders as they were given. What each came to stands in `incidents`."""
+        orders = [
+            *(f"--accept-recreated {topic}" for topic in self.accept_recreated),
+            *(["--accept-loss"] if self.accept_loss else []),
+            *(f"--retire {topic}" for topic in self.retire),
+            *(f"--skip-record {partition}:{offset}" for partition, offset in self.skip),
+            *(f"--replace {record.topic}/{record.partition}:{record.offset}" for record in self.replace),
+            *(f"--quarantine {name}" for name in self.quarantine),
+        ]
+        more = f" and {len(orders) - ORDERS_TOLD} more" if len(orders) > ORDERS_TOLD else ""
+        return self.says(f"{' '.join(orders[:ORDERS_TOLD])}{more}.")
 
     def says(self, what: str) -> str:
         return f"{what} Ordered by {self.who}: {self.why}"
@@ -115,7 +132,7 @@ def apply(job: Job, ref: JobRef, request: Request) -> tuple[Manifest, tuple[Step
     """Takes the job over, plans anew on what is true then, and commits all of it at once."""
     show(job, request)  # an order that does not fit must not cost a running driver its place
     target = Target(Store(job.storage, job.revealed_storage_options()), job)
-    ledger = Ledger.open(target.store, facts_of(job, ref, "repair"), job.program.schemas)
+    ledger = Ledger.open(target.store, facts_of(job, ref, "repair", request.reason), job.program.schemas)
     assert ledger.manifest is not None, "an open ledger has a manifest"
     steps = plan(request, read_facts(job, ledger.manifest, target))
     return carry_out(steps, Housekeeping(job.program, target.store, ledger)), steps

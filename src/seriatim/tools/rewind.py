@@ -7,7 +7,7 @@ reads on from there, and comes to the same rows again, or, with corrected code, 
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -22,11 +22,13 @@ from seriatim.ledger.ledger import Ledger
 from seriatim.ledger.manifest import LanePosition, Manifest
 from seriatim.loader import JobRef
 from seriatim.model import Partition, Span
+from seriatim.observe.followers import text
+from seriatim.observe.known import check_place
 from seriatim.observe.status import committed_manifest
 from seriatim.observe.target import Target
 from seriatim.source.topics import TopicReader
 from seriatim.store import Store
-from seriatim.tools.rewind_sessions import Loss, find_losses, own_snapshots
+from seriatim.tools.rewind_sessions import Loss, find_losses, first_younger, ordered_at, own_snapshots
 
 
 class ToLastSnapshot(msgspec.Struct, frozen=True):
@@ -49,6 +51,7 @@ class ToOffsets(msgspec.Struct, frozen=True):
     offsets: dict[Partition, int]
 
 
+NO_TOPIC: Final = "Kafka does not have the topic"
 Goal: TypeAlias = ToLastSnapshot | ToEpoch | ToMoment | ToOffsets
 
 
@@ -65,6 +68,8 @@ class Move(msgspec.Struct, frozen=True):
     lane: LanePosition
     past: LanePosition
     epoch: int | None  # None: from its beginning
+    # Sessions that a person put into quarantine at the very position it goes to: the state there is after the order.
+    ordered: tuple[str, ...] = ()
     losses: tuple[Loss, ...] = ()
 
     @property
@@ -87,20 +92,8 @@ def plan_moves(
     scope: Scope = Scope(),  # noqa: B008 (frozen)
 ) -> tuple[Move, ...]:
     """Raises where a partition can not go back so far: its state is gone, or its records are."""
-    open_lanes = {lane.key: lane for lane in newest.lanes if not scope.topics or lane.topic in scope.topics}
-    if scope.sessions:
-        snapshots = own_snapshots(store, newest, scope.sessions)
-        open_lanes = {key: lane for key, lane in open_lanes.items() if key in snapshots}
-        if isinstance(goal, ToLastSnapshot):
-            goal = ToOffsets({key: _there(snapshots[key], key) for key in open_lanes})
-    if isinstance(goal, ToOffsets):
-        open_lanes = {key: lane for key, lane in open_lanes.items() if key in goal.offsets}
-    if isinstance(goal, ToLastSnapshot):
-        open_lanes = {key: lane for key, lane in open_lanes.items() if lane.snapshot_offset is not None}
-    if isinstance(goal, ToEpoch) and goal.epoch >= newest.epoch:
-        raise ConfigurationError(
-            f"Epoch {goal.epoch} is not in the past: the newest is {newest.epoch}.", hint="See `seriatim history`."
-        )
+    open_lanes, goal = _concerned(store, newest, goal, scope)
+    younger = first_younger(store, goal.time_ms) if isinstance(goal, ToMoment) else {}
     moves: list[Move] = []
     # What an older epoch had read beyond a position that a newer one names was taken away by a repair between them.
     lowest = {key: lane.next_offset for key, lane in open_lanes.items()}
@@ -111,7 +104,7 @@ def plan_moves(
             if past is not None and past.generation == lane.generation:
                 stands = past.next_offset <= lowest[key]
                 lowest[key] = min(lowest[key], past.next_offset)
-                if stands and _far_enough(manifest.epoch, past, lane, goal) and whole(store, past):
+                if stands and _far_enough(manifest.epoch, past, lane, goal, younger) and whole(store, past):
                     moves.append(Move(lane, past, manifest.epoch))
                     del open_lanes[key]
             elif _beginning_is_known(spans.get(key)):
@@ -122,6 +115,8 @@ def plan_moves(
     for lane in open_lanes.values():
         if _beginning_is_known(spans.get(lane.key)):
             moves.append(Move(lane, _beginning(lane), None))
+        elif lane.key not in spans:
+            raise _too_far(lane.key, NO_TOPIC)
         else:
             raise _too_far(lane.key, "the ledger has no state of it that is old enough and whole")
     moves = [move for move in moves if move.past.next_offset < move.lane.next_offset]
@@ -130,6 +125,37 @@ def plan_moves(
     if not moves:
         raise ConfigurationError("There is nothing to set back.", hint="See `seriatim history` and `seriatim status`.")
     return tuple(sorted((_with_losses(store, move) for move in moves), key=lambda move: move.lane.key))
+
+
+def _concerned(store: Store, newest: Manifest, goal: Goal, scope: Scope) -> tuple[dict[Partition, LanePosition], Goal]:
+    """The partitions that are to go back; of named sessions, before their own snapshots."""
+    _check_names(newest, goal, scope)
+    if isinstance(goal, ToEpoch) and goal.epoch >= newest.epoch:
+        raise ConfigurationError(
+            f"Epoch {goal.epoch} is not in the past: the newest is {newest.epoch}.", hint="See `seriatim history`."
+        )
+    open_lanes = {lane.key: lane for lane in newest.lanes if not scope.topics or lane.topic in scope.topics}
+    if scope.sessions:
+        snapshots = own_snapshots(store, newest, scope.sessions)
+        open_lanes = {key: lane for key, lane in open_lanes.items() if key in snapshots}
+        if isinstance(goal, ToLastSnapshot):
+            goal = ToOffsets({key: _there(snapshots[key], key) for key in open_lanes})
+    if isinstance(goal, ToOffsets):
+        open_lanes = {key: lane for key, lane in open_lanes.items() if key in goal.offsets}
+    if isinstance(goal, ToLastSnapshot):
+        open_lanes = {key: lane for key, lane in open_lanes.items() if lane.snapshot_offset is not None}
+    if not isinstance(goal, ToOffsets) and not scope.topics:
+        # What is over for good stays as it is. Where it is named it can not go back, and that is told.
+        open_lanes = {key: lane for key, lane in open_lanes.items() if not lane.retired}
+    return open_lanes, goal
+
+
+def _check_names(newest: Manifest, goal: Goal, scope: Scope) -> None:
+    """To a typing error, a repair of all the rest is no answer."""
+    for topic in scope.topics:
+        check_place(newest, topic)
+    for place in goal.offsets if isinstance(goal, ToOffsets) else ():
+        check_place(newest, place.topic, place.index)
 
 
 def _there(snapshot_offset: int | None, partition: Partition) -> int:
@@ -142,22 +168,44 @@ def _there(snapshot_offset: int | None, partition: Partition) -> int:
 
 
 def _with_losses(store: Store, move: Move) -> Move:
-    losses = find_losses(store, _after(move.past, "_"), _after(move.past, ""))
-    return msgspec.structs.replace(move, losses=losses)
+    move = msgspec.structs.replace(move, ordered=ordered_at(store, move.past))
+    return msgspec.structs.replace(move, losses=find_losses(store, _rows(move), _events(move)))
 
 
 def cuts(moves: Iterable[Move], outputs: Iterable[str]) -> dict[str, str]:
-    """By output, which rows go. Incidents that a person ordered stay: they tell what was done."""
+    """By output, which rows go. Incidents that a person ordered stay: they tell what was done. But for a record in
+    another's place: that is data, and is read again."""
     moves = list(moves)
-    rows = " OR ".join(_after(move.past, "_") for move in moves)
-    notes = " OR ".join(_after(move.past, "") for move in moves)
+    rows = " OR ".join(map(_rows, moves))
     wanted = {
         paths.PRIMARY: rows,
         paths.FRAMES: rows,
-        paths.SESSIONS: notes,
-        paths.INCIDENTS: f"({notes}) AND action <> 'accepted'",
+        paths.SESSIONS: " OR ".join(map(_events, moves)),
+        paths.INCIDENTS: f"({' OR '.join(map(_incidents, moves))}) AND (action <> 'accepted' OR kind = 'replaced')",
     }
     return {output: predicate for output, predicate in wanted.items() if output in outputs}
+
+
+def _rows(move: Move) -> str:
+    return _after(move.past, "_")
+
+
+def _events(move: Move) -> str:
+    """SUBTLE: an order may lie at the position without having moved it. Its event is not told anew, if the state is
+    taken up in which the session is in quarantine already: nobody would know why nothing comes of it."""
+    if not move.ordered:
+        return _after(move.past, "")
+    names = ", ".join(map(text, move.ordered))
+    return _but(move, f"event = 'quarantined' AND session IN ({names})")
+
+
+def _incidents(move: Move) -> str:
+    """SUBTLE: the same goes for the record at which the lane stands still: it was told, and is told only once."""
+    return _after(move.past, "") if move.past.stopped is None else _but(move, "action = 'stopped'")
+
+
+def _but(move: Move, kept: str) -> str:
+    return f'({_after(move.past, "")} AND NOT ("offset" = {move.past.next_offset} AND {kept}))'
 
 
 def moved(lanes: Iterable[LanePosition], moves: Iterable[Move]) -> tuple[LanePosition, ...]:
@@ -165,11 +213,16 @@ def moved(lanes: Iterable[LanePosition], moves: Iterable[Move]) -> tuple[LanePos
     return tuple(past.get(lane.key, lane) for lane in lanes)
 
 
-def _far_enough(epoch: int, past: LanePosition, lane: LanePosition, goal: Goal) -> bool:
+def _far_enough(
+    epoch: int, past: LanePosition, lane: LanePosition, goal: Goal, younger: Mapping[tuple[str, int, int], int]
+) -> bool:
     if isinstance(goal, ToEpoch):
         return epoch <= goal.epoch
     if isinstance(goal, ToMoment):
-        return past.last_timestamp_ms <= goal.time_ms
+        # SUBTLE: record times may go back. The last one tells nothing of those before it, the lane's clock passes over
+        # one that is far ahead, and the tables know nothing of records that left only state behind.
+        first = younger.get((lane.topic, lane.partition, lane.generation), past.next_offset)
+        return max(past.last_timestamp_ms, past.clock_ms) <= goal.time_ms and past.next_offset <= first
     if isinstance(goal, ToOffsets):
         return past.next_offset <= goal.offsets[lane.key]
     assert lane.snapshot_offset is not None, "lanes without a snapshot were left out"
@@ -195,7 +248,7 @@ def _beginning_is_known(span: Span | None) -> bool:
 
 def _refuse_what_kafka_has_not(move: Move, span: Span | None) -> None:
     if span is None:
-        raise _too_far(move.lane.key, "Kafka does not have the topic")
+        raise _too_far(move.lane.key, NO_TOPIC)
     if span.start > move.past.next_offset:
         raise _too_far(
             move.lane.key,

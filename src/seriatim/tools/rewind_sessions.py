@@ -1,4 +1,5 @@
-"""Of `repair --to`: in which partitions a session lives, where its last snapshot is, and what each session loses."""
+"""Of `repair --to`, what the tables and the state tell: where a session lives, where its last snapshot is, what each
+session loses, and from where on there is something younger than a moment."""
 
 from collections.abc import Iterable
 
@@ -6,11 +7,12 @@ import msgspec
 
 from seriatim import paths
 from seriatim.errors import ConfigurationError
-from seriatim.ledger.manifest import Manifest
+from seriatim.ledger.manifest import LanePosition, Manifest
 from seriatim.model import Partition
-from seriatim.observe.followers import FollowerTable
+from seriatim.observe.followers import FollowerTable, not_before
 from seriatim.observe.gaps import SessionEvent, read_events
 from seriatim.observe.known import check_session
+from seriatim.state import segment as segments
 from seriatim.store import Store
 
 OVER = ("ended", "expired", "retired")
@@ -76,6 +78,28 @@ def own_snapshots(store: Store, manifest: Manifest, sessions: Iterable[str]) -> 
             neither = known is None or home.snapshot_offset is None
             found[home.partition] = None if neither else min(known or 0, home.snapshot_offset or 0)
     return found
+
+
+def first_younger(store: Store, time_ms: int) -> dict[tuple[str, int, int], int]:
+    """By topic, partition and generation: the first offset of which any table holds something younger."""
+    found: dict[tuple[str, int, int], int] = {}
+    for name, prefix in ((paths.PRIMARY, "_"), (paths.SESSIONS, ""), (paths.INCIDENTS, "")):
+        place = [f'"{prefix}{column}"' for column in ("topic", "partition", "generation")]
+        where = [not_before(f"{prefix}timestamp", time_ms + 1)]
+        for row in FollowerTable(store, name).select([*place, f'min("{prefix}offset")'], where, group=place):
+            topic, partition, generation, offset = row.values()
+            key = (topic, partition, generation)
+            found[key] = min(offset, found.get(key, offset))
+    return found
+
+
+def ordered_at(store: Store, lane: LanePosition) -> tuple[str, ...]:
+    """The sessions in quarantine since the lane's very position: since an order, for no record there was read yet."""
+    since: dict[str, int | None] = {}
+    for ref in lane.segments if lane.quarantined else ():
+        for entry in segments.read(store, ref, ["session", "quarantined_offset"]):
+            since[entry["session"]] = entry["quarantined_offset"]  # null of one that was dropped
+    return tuple(sorted(name for name, offset in since.items() if offset == lane.next_offset))
 
 
 def find_losses(store: Store, rows: str, notes: str) -> tuple[Loss, ...]:

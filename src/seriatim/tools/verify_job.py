@@ -83,7 +83,7 @@ def _told_in_full(job: Job, store: Store) -> Manifest | None:
             return manifest
         clock.sleep(FOLLOWER_SECONDS)
     raise EnvironmentFailure(
-        f"The tables beside `changes` of the job {job.name} are behind it.",
+        f"The tables beside `changes` of the job {job.name} are behind the table itself.",
         detail="The driver ended between two commits. Nothing is lost: the next one makes it good.",
         hint="Start the job once (`seriatim run JOB --until-caught-up`), then verify it.",
     )

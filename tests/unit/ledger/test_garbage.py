@@ -69,6 +69,10 @@ def test_every_class_says_what_it_is_and_is_either_kept_or_not() -> None:
         (paths.collection(7, HEX, done=True), KEEP + 1, "left-overs"),
         (paths.collection(7, HEX, done=False), KEEP, "own records"),
         (paths.collection(8, HEX, done=True), 10**9, "own records"),
+        (paths.start(12, over=False), 10**9, "own records"),
+        (paths.start(12, over=True), 10**9, "own records"),
+        (paths.start(11, over=False), GRACE, "own records"),
+        (paths.start(11, over=False), GRACE + 1, "left-overs"),
     ],
 )
 def test_each_object_has_its_class(path: str, age_ms: int, wanted: str) -> None:

@@ -1,10 +1,12 @@
 """`seriatim status` of a job that is in trouble: what was tried again, and why."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from seriatim.errors import EngineFailure
 from seriatim.ledger.ledger import JobFacts, Ledger
 from seriatim.ledger.manifest import SourceFacts
 from seriatim.testing import EPOCH, snapshot
@@ -21,10 +23,12 @@ def test_what_was_tried_again_and_why_is_in_the_status(tmp_path: Path, capsys: p
     because = "after EngineFailure: Spark could not run.\n\x1b[31mMemoryError"
     for _ in range(3):
         facts = JobFacts("scripted", SourceFacts("", "", ()), "", "", because=because, key=job.program.key_columns)
-        Ledger.open(job.store, facts, job.program.schemas)
+        ledger = Ledger.open(job.store, facts, job.program.schemas)
+        with suppress(EngineFailure), ledger.at_work():
+            raise EngineFailure("Spark could not run.")
     shown = show("status", str(tmp_path))
     assert "restarted: after EngineFailure: Spark could not run. " in shown.text and "MemoryError\n" in shown.text
     assert "\x1b" not in shown.text
-    assert "starts:    3 in a row without an epoch of messages: the next one is smaller\n" in shown.text
+    assert "starts:    2 starts in a row died in an epoch: the next one is smaller\n" in shown.text
     told = json.loads(show("status", str(tmp_path), "--json").text)
     assert (told["fruitless"], told["writer"]["because"]) == (3, because)
