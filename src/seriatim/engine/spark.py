@@ -34,6 +34,10 @@ from seriatim.store import Store
 
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "key", "value")
 
+_LATE_COMPILER: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier4InvocationThreshold=50000 "
+    "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 _DEFAULTS: Final = {
     # Loopback, quiet, and four tries for a task: a killed Python worker costs a task, not the epoch.
     "spark.master": "local[*,4]",
@@ -47,10 +51,23 @@ _DEFAULTS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 1024 * 1024),
     "spark.sql.shuffle.partitions": "1",
+    # What the JVM's optimizing compiler is worth, it is worth for the way of a record, which is used millions of times,
+    # and not for the planning of a query. Ten times its usual thresholds. Measured, on 2 cores: 1.7 s of compiling
+    # instead of 7 s, the first two million records a tenth sooner, and later ones not slower.
+    "spark.driver.extraJavaOptions": _LATE_COMPILER,
+    "spark.executor.extraJavaOptions": _LATE_COMPILER,
 }
-# A consumer that waits at the end of its log holds up its next question, because Kafka answers a connection's requests
-# one after the other. Measured: 40 records in 4 partitions take 0.2 s so, and 1.1 s with Kafka's default of 500 ms.
-_FETCH: Final = {"kafka.fetch.max.wait.ms": "10"}
+_FETCH: Final = {
+    # A consumer that waits at the end of its log holds up its next question, because Kafka answers a connection's
+    # requests one after the other. Measured: 40 records in 4 partitions take 0.2 s so, and 1.1 s with Kafka's default
+    # of 500 ms.
+    "kafka.fetch.max.wait.ms": "10",
+    # A backlog in fewer, larger pieces. Measured: a quarter more records a second than with Kafka's defaults (500
+    # records, 1 MB, 64 KB); nothing is gained by more.
+    "kafka.max.poll.records": "5000",
+    "kafka.max.partition.fetch.bytes": str(4 * 1024 * 1024),
+    "kafka.receive.buffer.bytes": str(1024 * 1024),
+}
 
 
 class Abandoned(Exception):
