@@ -262,7 +262,7 @@ class Supervisor:
         )
 
     def _ours(self) -> bool:
-        manifest = read_manifest(self._store)
+        manifest = read_manifest(self._store, self._tables)
         return manifest is not None and manifest.writer.driver == self._facts.writer.driver
 
     def _open_ledger(self) -> Ledger:
