@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from seriatim.source import broker
-from tests.integration.harness import Command, Site
+from tests.integration import test_kills
+from tests.integration.harness import Command, Site, run_here
+from tests.integration.test_spark import fold
 
 _numbers = count()
 
@@ -22,6 +25,16 @@ def bootstrap() -> Iterator[str]:
 def site(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.chdir(tmp_path)  # what a job leaves beside itself (.seriatim) belongs to the test
     return Site(bootstrap, f"test{next(_numbers)}-", tmp_path)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
+    """The content that a run without any kill gives."""
+    site = Site(bootstrap, "undisturbed-", tmp_path_factory.mktemp("undisturbed"))
+    test_kills.fill(site)
+    run_here(site.job_file(), max_records=2_000)
+    fold(site.changes())
+    return test_kills.content(site)
 
 
 @pytest.fixture

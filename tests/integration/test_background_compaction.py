@@ -13,7 +13,7 @@ from seriatim.ledger.compaction import FAN_OUT
 from seriatim.observe.status import committed_manifest
 from seriatim.observe.target import find_target
 from tests.integration.harness import Command, Halt, Site, eventually, status_of, wake
-from tests.integration.test_kills import content, fill, undisturbed  # noqa: F401 (a fixture)
+from tests.integration.test_kills import content, fill
 
 pytestmark = pytest.mark.spark
 Start = Callable[..., Command]
@@ -47,7 +47,7 @@ def stop(running: Command) -> None:
 def test_many_small_epochs_end_with_few_files_and_the_same_rows(
     site: Site,
     command: Start,
-    undisturbed: list[tuple[object, ...]],  # noqa: F811 (the fixture)
+    undisturbed: list[tuple[object, ...]],
 ) -> None:
     fill(site)
     job_file = site.job_file(extra=OFTEN)
@@ -69,7 +69,7 @@ def test_many_small_epochs_end_with_few_files_and_the_same_rows(
 def test_epochs_go_on_while_a_merge_takes_its_time_and_to_stop_does_not_wait_for_it(
     site: Site,
     command: Start,
-    undisturbed: list[tuple[object, ...]],  # noqa: F811 (the fixture)
+    undisturbed: list[tuple[object, ...]],
 ) -> None:
     fill(site)
     job_file = site.job_file(extra=OFTEN)
@@ -93,7 +93,7 @@ def test_epochs_go_on_while_a_merge_takes_its_time_and_to_stop_does_not_wait_for
 def test_a_driver_killed_when_its_compaction_has_staged_its_files_loses_and_doubles_nothing(
     site: Site,
     command: Start,
-    undisturbed: list[tuple[object, ...]],  # noqa: F811 (the fixture)
+    undisturbed: list[tuple[object, ...]],
 ) -> None:
     fill(site)
     job_file = site.job_file(extra=OFTEN)
@@ -111,7 +111,7 @@ def test_a_driver_killed_when_its_compaction_has_staged_its_files_loses_and_doub
 def test_a_merge_goes_on_in_the_new_spark_after_the_old_one_died(
     site: Site,
     command: Start,
-    undisturbed: list[tuple[object, ...]],  # noqa: F811 (the fixture)
+    undisturbed: list[tuple[object, ...]],
 ) -> None:
     fill(site)
     job_file = site.job_file(extra=OFTEN)

@@ -11,7 +11,7 @@ import pytest
 from seriatim import failpoint
 from seriatim.source import broker
 from tests.integration.harness import Command, Site, eventually, run_here, status_of
-from tests.integration.test_spark import busy_session, fold
+from tests.integration.test_spark import busy_session
 
 pytestmark = pytest.mark.spark
 MESSAGES = 3_000
@@ -29,17 +29,6 @@ def content(site: Site) -> list[tuple[Any, ...]]:
     """Everything in the table that does not name the test's own topics."""
     names = [name for name in site.changes()[0] if name not in ("_topic", "_timestamp")]
     return [tuple(change[name] for name in names) for change in site.changes()]
-
-
-@pytest.fixture(scope="module")
-def undisturbed(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
-    """The content that a run without any kill gives."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    site = Site(bootstrap, "undisturbed-", folder)
-    fill(site)
-    run_here(site.job_file(), max_records=2_000)
-    fold(site.changes())
-    return content(site)
 
 
 @pytest.mark.parametrize("point", failpoint.ALL)
